@@ -1,0 +1,88 @@
+import { STATUS_CODES, type ServerResponse } from 'node:http';
+
+/** A code for programs, as it stands in a refusal's `code` member and in {@link SessionRoutingError.code}. */
+export type RefusalCode = keyof typeof REFUSALS;
+
+interface Refusal {
+  readonly status: number;
+  readonly title: string;
+  /** Seconds after which the same request may be sent again. */
+  readonly retryAfterSeconds?: number;
+}
+
+const REFUSALS = {
+  SESSION_ID_INVALID: { status: 400, title: 'The session ID is not valid' },
+  SESSION_MISMATCH: { status: 409, title: 'The cookie and the body name different sessions' },
+  SESSION_CLAIMED_ELSEWHERE: { status: 409, title: 'Another worker claims the session' },
+  SESSION_GONE: { status: 410, title: 'The worker that held the session is gone' },
+  BODY_TOO_LARGE: { status: 413, title: 'The body is too large' },
+  BODY_ALREADY_READ: { status: 500, title: 'The body was read ahead of the session router' },
+  SESSION_COOKIE_DISPUTED: { status: 500, title: 'express-session settled on another session ID' },
+  CLAIMANT_UNREACHABLE: { status: 502, title: 'The worker that holds the session broke off' },
+  CLAIMANT_BUSY: { status: 503, title: 'The worker that holds the session is busy', retryAfterSeconds: 1 },
+  CLAIM_UNREADABLE: { status: 503, title: 'The claim of the session cannot be read', retryAfterSeconds: 1 },
+} as const satisfies Record<string, Refusal>;
+
+/**
+ * A request that cannot be answered as one worker would answer it, and why.
+ *
+ * `status` (also `statusCode`) is what the client gets, `code` is for programs and `message` is the sentence of the
+ * problem document. Express's own error handler understands `status`.
+ */
+export class SessionRoutingError extends Error {
+  override readonly name = 'SessionRoutingError';
+  readonly code: RefusalCode;
+  readonly status: number;
+  readonly statusCode: number;
+
+  constructor(code: RefusalCode, detail: string, options?: ErrorOptions) {
+    super(detail, options);
+    this.code = code;
+    this.status = this.statusCode = REFUSALS[code].status;
+  }
+
+  /** The body of the refusal, as RFC 9457 (Problem Details for HTTP APIs) has it. */
+  toJSON(): { type: string; title: string; status: number; detail: string; code: RefusalCode } {
+    return {
+      type: `https://www.npmjs.com/package/express-session-routing#${this.code.toLowerCase()}`,
+      title: REFUSALS[this.code].title,
+      status: this.status,
+      detail: this.message,
+      code: this.code,
+    };
+  }
+}
+
+/**
+ * Answers a request with an error's problem document.
+ *
+ * Fields that something ahead of the router has set on the reply are kept, except those that describe a body.
+ * Does nothing to a reply that has begun.
+ */
+export function refuse(response: ServerResponse, error: SessionRoutingError): void {
+  if (response.headersSent || response.destroyed) return;
+  const body = Buffer.from(JSON.stringify(error));
+  for (const name of ['content-encoding', 'transfer-encoding', 'etag', 'last-modified']) response.removeHeader(name);
+  response.setHeader('Content-Type', 'application/problem+json');
+  response.setHeader('Content-Length', body.length);
+  response.setHeader('Cache-Control', 'no-store');
+  const refusal: Refusal = REFUSALS[error.code];
+  if (refusal.retryAfterSeconds !== undefined) response.setHeader('Retry-After', refusal.retryAfterSeconds);
+  response.statusCode = error.status;
+  response.statusMessage = STATUS_CODES[error.status] ?? '';
+  response.end(body);
+}
+
+/** The same refusal as {@link refuse} makes, in bytes, for an upgrade request, which has no reply object. */
+export function refusalBytes(error: SessionRoutingError): string {
+  const body = JSON.stringify(error);
+  return [
+    `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? ''}`,
+    'Content-Type: application/problem+json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    'Cache-Control: no-store',
+    'Connection: close',
+    '',
+    body,
+  ].join('\r\n');
+}

@@ -1,0 +1,91 @@
+import { isAbsolute } from 'node:path';
+import { z } from 'zod';
+import type { SessionKind } from './session-kinds.ts';
+
+/** What `sessionRouting()` takes. */
+export interface SessionRoutingOptions {
+  /** Where requests name their session and how long sessions live: `resources()` or `web()`. Default: `web()`. */
+  kind?: SessionKind;
+  /** Signs the session cookie, as express-session takes it: one secret, or several with the newest first. */
+  secret: string | readonly string[];
+  /** Name of the session cookie. Default: `connect.sid` for `web`, else `<kind>.sid`. */
+  name?: string;
+  /**
+   * Absolute path of the directory that the workers of this server share. Default: the environment's
+   * `SESSION_ROUTING_DIR`, which `runWorkers()` sets. None of both: one worker, which routes nothing.
+   */
+  runtimeDirectory?: string;
+  /** Bytes that the body of a seed or close may have, before and after inflating. Default: 64 MiB. */
+  bodyLimit?: number;
+  /** `false` opts a stateless server out: every worker answers for itself. Default: `true`. */
+  routing?: boolean;
+}
+
+/** {@link SessionRoutingOptions} with every default filled in. */
+export interface CompleteOptions {
+  readonly kind: SessionKind | undefined;
+  readonly secrets: readonly string[];
+  readonly name: string | undefined;
+  readonly runtimeDirectory: string | undefined;
+  readonly bodyLimit: number;
+  readonly routing: boolean;
+}
+
+const secret = z.string().min(1, 'must not be empty');
+
+const schema = z.strictObject({
+  kind: z
+    .custom<SessionKind>(
+      (value) => typeof value === 'object' && value !== null && 'createLifetimes' in value,
+      'must be a kind, such as resources() or web()',
+    )
+    .optional(),
+  secret: z.union([secret, z.array(secret).min(1).readonly()], 'must be a non-empty string or a list of them'),
+  name: z
+    .string()
+    .regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'must be a cookie name (RFC 6265, section 4.1.1)')
+    .optional(),
+  runtimeDirectory: z.string().refine(isAbsolute, 'must be an absolute path').optional(),
+  bodyLimit: z
+    .int()
+    .positive()
+    .default(64 * 1024 * 1024),
+  routing: z.boolean().default(true),
+});
+
+/**
+ * Checks the options of `sessionRouting()` and fills in the defaults.
+ *
+ * @throws TypeError that names the first key that is refused or unknown
+ */
+export function completeOptions(options: SessionRoutingOptions): CompleteOptions {
+  const { kind, secret, name, runtimeDirectory, bodyLimit, routing } = checked('sessionRouting()', schema, options);
+  return { kind, secrets: typeof secret === 'string' ? [secret] : secret, name, runtimeDirectory, bodyLimit, routing };
+}
+
+/**
+ * Parses options with a strict schema.
+ *
+ * @throws TypeError that names the caller, the key that is refused or unknown, and the key that was likely meant
+ */
+export function checked<Schema extends z.ZodObject>(
+  caller: string,
+  schema: Schema,
+  options: unknown,
+): z.output<Schema> {
+  const result = schema.safeParse(options ?? {});
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  if (issue?.code === 'unrecognized_keys') {
+    const [unknown = ''] = issue.keys;
+    const meant = Object.keys(schema.shape).find((key) => resembles(key, unknown));
+    throw new TypeError(`${caller} has no option "${unknown}"${meant ? `; did you mean "${meant}"?` : ''}`);
+  }
+  const key = issue?.path.map(String).join('.');
+  throw new TypeError(`${caller}: ${key ? `option "${key}"` : 'the options'}: ${issue?.message ?? 'refused'}`);
+}
+
+function resembles(key: string, written: string): boolean {
+  const [a, b] = [key.toLowerCase(), written.toLowerCase()];
+  return a.startsWith(b.slice(0, 4)) || b.startsWith(a.slice(0, 4)) || a.includes(b) || b.includes(a);
+}

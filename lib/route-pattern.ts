@@ -1,0 +1,38 @@
+/** A rollout's prefix, under which every route of a resources or agent server answers too. */
+const ROLLOUT_PREFIX = '(?:/ng-rollout/[^/]+(?:/[^/]+)?)?';
+
+/**
+ * Tells whether a request is for one of some routes.
+ *
+ * @param entries `'/path'` (POST) or `'METHOD /path'`; the path is taken literally.
+ * @returns a function of the request's method and its path without a query. It matches as loosely as Express may match
+ *   a route: any case, one trailing slash more or less, HEAD where the route answers GET; bare or under a rollout prefix.
+ * @throws TypeError if an entry is neither.
+ */
+export function routePattern(entries: readonly string[]): (method: string, path: string) => boolean {
+  const pathsOf = new Map<string, string[]>();
+  for (const entry of entries) {
+    const [, method = 'POST', path = ''] = ENTRY.exec(entry) ?? invalid(entry);
+    for (const answered of method.toUpperCase() === 'GET' ? ['GET', 'HEAD'] : [method.toUpperCase()]) {
+      pathsOf.set(answered, [...(pathsOf.get(answered) ?? []), escaped(path)]);
+    }
+  }
+  const patternOf = new Map<string, RegExp>();
+  for (const [method, paths] of pathsOf) {
+    patternOf.set(method, new RegExp(`^${ROLLOUT_PREFIX}(?:${paths.join('|')})/?$`, 'i'));
+  }
+  return function matchesRoute(method, path) {
+    return patternOf.get(method)?.test(path) ?? false;
+  };
+}
+
+/** A method, if any, and the path without its trailing slash. */
+const ENTRY = /^(?:([A-Za-z-]+) )?(\/|\/\S*[^\s/])\/?$/;
+
+function invalid(entry: string): never {
+  throw new TypeError(`A route is '/path' (POST) or 'METHOD /path', not ${JSON.stringify(entry)}`);
+}
+
+function escaped(path: string): string {
+  return path === '/' ? '' : path.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
+}

@@ -1,0 +1,319 @@
+import cluster from 'node:cluster';
+import { randomBytes } from 'node:crypto';
+import { utimesSync } from 'node:fs';
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import type { ListenOptions } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Store } from 'express-session';
+import { bodySessionIdReader } from './bodies.ts';
+import { SessionClaims, UnsharedClaims, type ClaimsOptions } from './claims.ts';
+import { httpExchange, pathBelow, upgradeExchange, type Exchange } from './exchange.ts';
+import { ExpiryQueue } from './expiry-queue.ts';
+import { Forwarder } from './forward.ts';
+import { completeOptions, type CompleteOptions, type SessionRoutingOptions } from './options.ts';
+import { stripOrigin } from './origin.ts';
+import { watchReply, watchSessionId } from './own-session.ts';
+import { RoutedServers, type RoutedEvent, type RoutedServer } from './routed-servers.ts';
+import { openPrivateSocket, PrivateServer, type PrivateSocket } from './private-socket.ts';
+import { randomSessionId, RequestSession } from './request-session.ts';
+import { checkRuntimeDirectory, recordWorker, runtimeDirectoryVariable, socketPath } from './runtime-directory.ts';
+import { monotonicSeconds } from './seconds.ts';
+import { bridgeExpressSession, type Middleware, type RoutedSessionOptions } from './session-cookie.ts';
+import { signedCookieReader } from './session-id.ts';
+import { web } from './session-kinds.ts';
+import { SessionRouter } from './session-router.ts';
+import { SessionStores } from './session-stores.ts';
+import { Sweeper } from './sweeper.ts';
+
+/** Where `listen()` listens: what `server.listen()` of Node takes. */
+export type ListenTarget = ListenOptions;
+
+/** The middleware that `sessionRouting()` returns, and what else it does. */
+export interface SessionRouting extends Middleware {
+  /**
+   * express-session, with the routing's secret, cookie name and session IDs. Mount it behind the routing and ahead of
+   * the handlers. The kinds `resources` and `agent` need it; a `web` app may mount an express-session of its own.
+   *
+   * @param options those of express-session, except `genid`, `name` and `secret`
+   * @throws TypeError for one of those three
+   */
+  session(options?: RoutedSessionOptions): Middleware;
+  /** The `genid` for an express-session that a `web` app mounts itself. */
+  genid(request: IncomingMessage): string;
+  /**
+   * Makes an HTTP server for the app, attaches it and listens: on the private socket first, then on the public port.
+   *
+   * @param app a listener for requests, such as an Express app
+   * @returns the server, once it listens. Rejects if it cannot, for a port in use for instance.
+   */
+  listen(app: RequestListener, target?: ListenTarget): Promise<Server>;
+  /**
+   * Puts the rule in front of every `request`, `checkContinue` and `upgrade` listener of a server, whenever added.
+   * Resolves once the private socket listens; requests that come sooner wait.
+   */
+  attach(server: RoutedServer): Promise<void>;
+  /** Says that the request's session is over, from a route that ends sessions under another name. */
+  ended(request: IncomingMessage): void;
+  /** Whether the request came from a sibling worker. */
+  isForwarded(request: IncomingMessage): boolean;
+  /** 32 hex digits that name this worker for as long as it runs. */
+  readonly workerId: string;
+  /**
+   * Closes the private socket, once the requests on it have ended, and the server that `listen()` made; takes the rule
+   * off the attached servers and stops the timer. The claims stay, so that siblings answer 410 for them.
+   */
+  close(): Promise<void>;
+}
+
+/** What specs inject. */
+export interface RoutingInternals {
+  readonly mint?: () => string;
+  readonly clock?: () => number;
+}
+
+/**
+ * Makes the middleware that routes every request of a session to the worker that holds the session.
+ *
+ * @throws TypeError for an option that is refused or unknown; Error in a cluster worker that has no runtime directory,
+ *   or one that is not safe to use
+ */
+export function sessionRouting(options: SessionRoutingOptions): SessionRouting {
+  return composeSessionRouting(options);
+}
+
+/** How long a claim stays that a request made and did not use, so that the client's next requests find it. */
+const lingerSeconds = 1;
+
+/** How many sessions are released before the sweep looks at the clock. */
+const sweepBatch = 100;
+
+/** {@link sessionRouting}, with what specs inject. */
+export function composeSessionRouting(
+  options: SessionRoutingOptions,
+  { mint = randomSessionId, clock = monotonicSeconds }: RoutingInternals = {},
+): SessionRouting {
+  const complete = completeOptions(options);
+  const kind = complete.kind ?? web();
+  const { secrets, bodyLimit, name = kind.cookieName } = complete;
+  const directory = runtimeDirectoryOf(complete);
+  const workerId = randomBytes(16).toString('hex');
+
+  const lifetimes = kind.createLifetimes(clock);
+  const lingering = new ExpiryQueue();
+  const stores = new SessionStores(endSession);
+  const claimsOptions: ClaimsOptions = {
+    workerId,
+    holds: (sessionId) => lifetimes.holds(sessionId) || lingering.has(sessionId),
+    released: (sessionId) => stores.forget(sessionId),
+  };
+  const claims =
+    directory === undefined ? new UnsharedClaims(claimsOptions) : new SessionClaims({ ...claimsOptions, directory });
+  const sweeper = new Sweeper({ clock, next: nextExpiry, sweep, ticksWhenIdle: directory !== undefined });
+
+  const readCookie = signedCookieReader(name, secrets);
+  const forwarder = new Forwarder({
+    onGone: (response) => {
+      if (kind.cookies === 'express-session') expireCookie(response, name);
+    },
+  });
+  const router = new SessionRouter({
+    kind,
+    readCookie,
+    readBodySessionId: bodySessionIdReader(kind.bodyField, bodyLimit),
+    bodyLimit,
+    requestParts: { claims, lifetimes, cookies: kind.cookies, linger, settled, mint },
+    forwarder,
+    socketPathOf: (claimant) => socketPath(directory ?? '', claimant),
+    isForwarded,
+    onServed({ request, response }, current) {
+      const parts = { name, readCookie, cookies: kind.cookies, watchStore: (store: Store) => stores.watch(store) };
+      watchSessionId(request, current, parts);
+      if (kind.cookies === 'express-session' && response !== undefined) watchReply(response, current, parts);
+    },
+  });
+
+  let privateSocket: PrivateSocket | undefined;
+  const servers = new RoutedServers(dispatch, async function openSocket() {
+    if (directory === undefined) return;
+    privateSocket = await openPrivateSocket({
+      path: socketPath(directory, workerId),
+      serverFor: (localPort) => servers.serverFor(localPort),
+    });
+    const { claimsExpireSeconds } = kind;
+    recordWorker(directory, workerId, claimsExpireSeconds === undefined ? {} : { claimsExpireSeconds });
+  });
+  const listening: Server[] = [];
+
+  function nextExpiry(): number {
+    return Math.min(lifetimes.nextExpiry ?? Infinity, lingering.next ?? Infinity);
+  }
+
+  function settled(): void {
+    sweeper.due(nextExpiry());
+  }
+
+  function linger(sessionId: string): void {
+    lingering.set(sessionId, clock() + lingerSeconds);
+  }
+
+  /** Releases claims whose time has passed. Returns whether there are more. */
+  function sweep(now: number): boolean {
+    const expired = [...lingering.take(now, sweepBatch), ...lifetimes.sweep(now, sweepBatch)];
+    for (const sessionId of expired) claims.release(sessionId);
+    const isDone = expired.length < sweepBatch;
+    if (isDone && directory !== undefined) touch(directory);
+    return !isDone;
+  }
+
+  function endSession(sessionId: string): void {
+    if (!claims.isMine(sessionId)) return;
+    lifetimes.ended(sessionId);
+    linger(sessionId);
+    settled();
+  }
+
+  /** The session of a request for express-session, which may also run where the rule cannot. */
+  function sessionOf(request: IncomingMessage): RequestSession {
+    let current = router.sessionOf(request);
+    if (current === undefined && directory === undefined && (request as { upgrade?: boolean }).upgrade) {
+      // One worker serves every upgrade anyway, also where only the middleware is mounted.
+      router.route(upgradeExchange(request, request.socket, Buffer.alloc(0), ''), () => undefined);
+      current = router.sessionOf(request);
+    }
+    if (current !== undefined) return current;
+    throw new Error(
+      'routing.session() got a request that the session routing has not seen. Mount the routing ahead of it: ' +
+        'app.use(routing), or, for upgrades too, routing.listen(app) or routing.attach(server).',
+    );
+  }
+
+  function dispatch(event: RoutedEvent, args: unknown[], proceed: () => void): void {
+    const [request, second, head] = args as [IncomingMessage, unknown, Buffer];
+    // A listener that emits the request again, as one for `checkContinue` may, has it routed already.
+    if (router.sessionOf(request) !== undefined) return proceed();
+    const path = pathBelow(kind.basePath, request.url ?? '');
+    route(
+      event === 'upgrade'
+        ? upgradeExchange(request, second as Duplex, head, path)
+        : httpExchange(request, second as ServerResponse, path, event === 'checkContinue'),
+      proceed,
+    );
+  }
+
+  function route(exchange: Exchange, proceed: () => void): void {
+    const { server } = exchange.request.socket as { server?: RoutedServer };
+    if (server instanceof PrivateServer) return router.route(exchange, proceed);
+    stripOrigin(exchange.request);
+    if (directory === undefined || server === undefined || servers.isServing(server)) {
+      return router.route(exchange, proceed);
+    }
+    // The first request ahead of the private socket waits for it. One that cannot be opened fails every request.
+    servers.serve(server).then(
+      () => process.nextTick(() => router.route(exchange, proceed)),
+      (error: Error) => exchange.request.destroy(error),
+    );
+  }
+
+  const routing: Middleware = function sessionRouting(request, response, next) {
+    if (router.sessionOf(request) !== undefined) return next();
+    route(httpExchange(request, response, pathBelow(kind.basePath, request.url ?? ''), false), next);
+  };
+
+  return Object.assign(routing, {
+    workerId,
+
+    session(options: RoutedSessionOptions = {}): Middleware {
+      for (const key of ['genid', 'name', 'key', 'secret']) {
+        if (key in options)
+          throw new TypeError(`routing.session(): option "${key}" is the routing's own; leave it out`);
+      }
+      const { middleware, store } = bridgeExpressSession(options, {
+        name,
+        secrets,
+        cookies: kind.cookies,
+        sessionOf,
+        genid,
+      });
+      stores.watch(store);
+      return middleware;
+    },
+
+    genid,
+    isForwarded,
+
+    async listen(app: RequestListener, target: ListenTarget = {}): Promise<Server> {
+      const server = createServer(app);
+      await this.attach(server);
+      await new Promise<void>((resolve, reject) => {
+        server.once('error', reject);
+        server.listen(target, () => {
+          server.off('error', reject);
+          resolve();
+        });
+      });
+      listening.push(server);
+      return server;
+    },
+
+    attach(server: RoutedServer): Promise<void> {
+      servers.wrap(server);
+      return servers.serve(server);
+    },
+
+    ended(request: IncomingMessage): void {
+      const current = router.sessionOf(request);
+      if (current?.sessionId === undefined) return;
+      current.end();
+      endSession(current.sessionId);
+    },
+
+    async close(): Promise<void> {
+      await Promise.all(listening.map((server) => new Promise((closed) => server.close(closed))));
+      await privateSocket?.close();
+      servers.close();
+      forwarder.close();
+      sweeper.stop();
+      stores.close();
+    },
+  });
+
+  function genid(request: IncomingMessage): string {
+    return router.sessionOf(request)?.generate() ?? mint();
+  }
+}
+
+function isForwarded(request: IncomingMessage): boolean {
+  return (request.socket as { server?: unknown }).server instanceof PrivateServer;
+}
+
+/** The runtime directory, checked; undefined for one worker. */
+function runtimeDirectoryOf({ routing, runtimeDirectory }: CompleteOptions): string | undefined {
+  if (!routing) return undefined;
+  const directory = runtimeDirectory ?? (process.env[runtimeDirectoryVariable] || undefined);
+  if (directory === undefined) {
+    if (!cluster.isWorker) return undefined;
+    throw new Error(
+      'sessionRouting() runs in a cluster worker without a runtime directory, so the workers could not find one ' +
+        `another's sessions. Start the workers with runWorkers() of express-session-routing/cluster, or call ` +
+        `createRuntimeDirectory() in the primary and hand its path to the workers as ${runtimeDirectoryVariable}. ` +
+        'For a stateless server, pass routing: false.',
+    );
+  }
+  checkRuntimeDirectory(directory);
+  return directory;
+}
+
+/** Marks the runtime directory as in use, so that cleaners of temporary files leave it. */
+function touch(directory: string): void {
+  const now = new Date();
+  try {
+    utimesSync(directory, now, now);
+  } catch {
+    // It is gone: claims say so to whoever asks for a session.
+  }
+}
+
+/** Lets the client forget a session whose worker is gone, or it could never log in again. */
+function expireCookie(response: ServerResponse, name: string): void {
+  response.appendHeader('Set-Cookie', `${name}=; Path=/; Expires=Thu, 01 Jan 1970 00:00:00 GMT; HttpOnly`);
+}
