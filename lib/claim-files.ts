@@ -104,7 +104,7 @@ export class ClaimFiles {
   }
 
   #tryLink(directory: string): void {
-    const trial = `${this.#claimDirectory}/${this.#workerId}.trial`;
+    const trial = `${this.#identityDirectory}/${this.#workerId}.trial`;
     try {
       this.#link(this.#identityPath(0), trial);
       fs.unlinkSync(trial);

@@ -44,7 +44,7 @@ export class SessionRoutingError extends Error {
   /** The body of the refusal, as RFC 9457 (Problem Details for HTTP APIs) has it. */
   toJSON(): { type: string; title: string; status: number; detail: string; code: RefusalCode } {
     return {
-      type: `https://www.npmjs.com/package/express-session-routing#${this.code.toLowerCase()}`,
+      type: `urn:express-session-routing:${this.code}`,
       title: REFUSALS[this.code].title,
       status: this.status,
       detail: this.message,

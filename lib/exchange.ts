@@ -21,47 +21,88 @@ export interface Exchange {
   forward(forwarder: Forwarder, socketPath: string): void;
 }
 
-/**
- * The exchange of a `request` or `checkContinue` event.
- *
- * @param awaitsContinue whether the client waits for `100 Continue`, which nobody has sent yet
- */
-export function httpExchange(
-  request: IncomingMessage,
-  response: ServerResponse,
-  path: string,
-  awaitsContinue: boolean,
-): Exchange {
-  return {
-    request,
-    method: request.method ?? '',
-    path,
-    response,
-    continue() {
-      if (!awaitsContinue) return;
-      response.writeContinue();
-      response.writeContinue = () => undefined; // the app's listener would send it once more
-    },
-    onClosed: (callback) => void (response.closed ? process.nextTick(callback) : response.once('close', callback)),
-    status: () => (response.headersSent ? response.statusCode : undefined),
-    refuse: (error) => refuse(response, error),
-    forward: (forwarder, socketPath) => forwarder.forward(request, response, { socketPath, awaitsContinue }),
-  };
+/** The exchange of a `request` or `checkContinue` event. */
+export class HttpExchange implements Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly method: string;
+  readonly path: string;
+  readonly #awaitsContinue: boolean;
+
+  /** @param awaitsContinue whether the client waits for `100 Continue`, which nobody has sent yet */
+  constructor(request: IncomingMessage, response: ServerResponse, path: string, awaitsContinue = false) {
+    this.request = request;
+    this.response = response;
+    this.method = request.method ?? '';
+    this.path = path;
+    this.#awaitsContinue = awaitsContinue;
+  }
+
+  continue(): void {
+    if (!this.#awaitsContinue) return;
+    this.response.writeContinue();
+    this.response.writeContinue = () => undefined; // the app's listener would send it once more
+  }
+
+  onClosed(callback: () => void): void {
+    onClosed(this.response, callback);
+  }
+
+  status(): number | undefined {
+    return this.response.headersSent ? this.response.statusCode : undefined;
+  }
+
+  refuse(error: SessionRoutingError): void {
+    refuse(this.response, error);
+  }
+
+  forward(forwarder: Forwarder, socketPath: string): void {
+    forwarder.forward(this.request, this.response, { socketPath, awaitsContinue: this.#awaitsContinue });
+  }
 }
 
 /** The exchange of an `upgrade` event. */
-export function upgradeExchange(request: IncomingMessage, socket: Duplex, head: Buffer, path: string): Exchange {
-  return {
-    request,
-    method: request.method ?? '',
-    path,
-    response: undefined,
-    continue: () => undefined,
-    onClosed: (callback) => void (socket.closed ? process.nextTick(callback) : socket.once('close', callback)),
-    status: () => undefined,
-    refuse: (error) => void socket.end(refusalBytes(error)),
-    forward: (forwarder, socketPath) => forwarder.forwardUpgrade(request, socket, head, { socketPath }),
-  };
+export class UpgradeExchange implements Exchange {
+  readonly request: IncomingMessage;
+  readonly response = undefined;
+  readonly method: string;
+  readonly path: string;
+  readonly #socket: Duplex;
+  readonly #head: Buffer;
+
+  constructor(request: IncomingMessage, socket: Duplex, head: Buffer, path: string) {
+    this.request = request;
+    this.method = request.method ?? '';
+    this.path = path;
+    this.#socket = socket;
+    this.#head = head;
+  }
+
+  continue(): void {
+    // An upgrade request has no body.
+  }
+
+  onClosed(callback: () => void): void {
+    onClosed(this.#socket, callback);
+  }
+
+  status(): undefined {
+    return undefined;
+  }
+
+  refuse(error: SessionRoutingError): void {
+    this.#socket.on('error', () => undefined); // the client may have left, and Node's own listener with it
+    this.#socket.end(refusalBytes(error));
+  }
+
+  forward(forwarder: Forwarder, socketPath: string): void {
+    forwarder.forwardUpgrade(this.request, this.#socket, this.#head, { socketPath });
+  }
+}
+
+function onClosed(stream: ServerResponse | Duplex, callback: () => void): void {
+  if (stream.closed) process.nextTick(callback);
+  else stream.once('close', callback);
 }
 
 /**
@@ -71,6 +112,7 @@ export function upgradeExchange(request: IncomingMessage, socket: Duplex, head: 
  * the mount is returned as it is.
  */
 export function pathBelow(mount: string, target: string): string {
+  if (mount === '' && target.startsWith('/') && !target.includes('?') && !target.includes('#')) return target;
   const path = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').split(/[?#]/, 1)[0] ?? '';
   const isBelow = mount !== '' && path.toLowerCase().startsWith(`${mount.toLowerCase()}/`);
   return isBelow ? path.slice(mount.length) : path;

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Store } from 'express-session';
 import { SessionRoutingError } from './errors.ts';
 import type { RequestSession } from './request-session.ts';
-import { setCookies } from './session-cookie.ts';
+import { setCookies } from './request-view.ts';
 import type { SignedCookieReader } from './session-id.ts';
 
 /** What is needed to follow an express-session that the app mounts itself. */
@@ -14,6 +14,15 @@ export interface OwnSessionParts {
   readonly watchStore: (store: Store) => void;
 }
 
+/** What express-session is to agree with on a request. */
+interface Expectation {
+  readonly current: RequestSession;
+  readonly parts: OwnSessionParts;
+}
+
+/** Under which a request keeps what is expected of it. */
+const expectationOf = Symbol('express-session-routing expectation');
+
 /**
  * Watches which session an express-session of the app's own settles on: it must be the router's.
  *
@@ -21,33 +30,42 @@ export interface OwnSessionParts {
  * app answer for a session that is routed by another ID, or by none.)
  */
 export function watchSessionId(request: IncomingMessage, current: RequestSession, parts: OwnSessionParts): void {
-  Object.defineProperty(request, 'sessionID', {
-    configurable: true,
-    enumerable: true,
-    get: () => undefined,
-    set(value: unknown) {
-      Object.defineProperty(request, 'sessionID', { value, configurable: true, enumerable: true, writable: true });
-      const { sessionStore } = request as { sessionStore?: Store };
-      if (current.phase !== 'unread' || sessionStore === undefined) return;
-      parts.watchStore(sessionStore);
-      if (parts.cookies === 'router') {
-        throw disputed('This kind of server needs the express-session that routing.session() makes; mount no other.');
-      }
-      const cookieId = typeof value === 'string' && value !== '' ? value : undefined;
-      if (cookieId !== current.cookieId) {
-        throw disputed(
-          'express-session took another session ID from the request than the session router did. Give both the same ' +
-            'name and secret, and mount no cookie-parser with another secret ahead of express-session.',
-        );
-      }
-    },
-  });
+  (request as WatchedRequest)[expectationOf] = { current, parts };
+  Object.defineProperty(request, 'sessionID', watchedSessionId);
+}
+
+type WatchedRequest = IncomingMessage & { [expectationOf]: Expectation; sessionStore?: Store };
+
+// The same functions for every request, so that all requests keep one shape.
+const watchedSessionId: PropertyDescriptor & ThisType<WatchedRequest> = {
+  configurable: true,
+  enumerable: true,
+  get: () => undefined,
+  set(value: unknown) {
+    Object.defineProperty(this, 'sessionID', { value, configurable: true, enumerable: true, writable: true });
+    if (this.sessionStore !== undefined) checkSettledId(value, this[expectationOf], this.sessionStore);
+  },
+};
+
+/** Checks the ID that express-session took from the request's cookie, and takes note of its store. */
+function checkSettledId(value: unknown, { current, parts }: Expectation, store: Store): void {
+  parts.watchStore(store);
+  if (parts.cookies === 'router') {
+    throw disputed('This kind of server needs the express-session that routing.session() makes; mount no other.');
+  }
+  const cookieId = typeof value === 'string' && value !== '' ? value : undefined;
+  if (cookieId === current.cookieId) return;
+  throw disputed(
+    'express-session took another session ID from the request than the session router did. Give both the same ' +
+      'name and secret, and mount no cookie-parser with another secret ahead of express-session.',
+  );
 }
 
 /**
  * Claims the session that a reply names, before the head that names it is written.
  *
- * A cookie whose session another worker claims, which takes an ID drawn twice, is taken off the reply.
+ * A new session that cannot be claimed, which takes an ID drawn twice or a runtime directory that is gone, is not named:
+ * its cookie is taken off the reply. (An error here would leave express-session's `end` half done.)
  */
 export function watchReply(response: ServerResponse, current: RequestSession, parts: OwnSessionParts): void {
   const { writeHead } = response;
@@ -66,15 +84,19 @@ function claimNamedSession(
   const field = fields.findLast((each) => each.startsWith(`${name}=`));
   if (field === undefined) return;
   const sessionId = readCookie(field.split(';', 1)[0]);
-  if (sessionId === undefined || current.nameInReply(sessionId)) return;
-  response.setHeader(
-    'Set-Cookie',
-    fields.filter((each) => each !== field),
-  );
-  process.emitWarning('A new session ID exists already on another worker, so its cookie was not sent.', {
-    type: 'SessionRoutingWarning',
-    code: 'SESSION_CLAIMED_ELSEWHERE',
-  });
+  if (sessionId === undefined) return;
+  let refusal: unknown;
+  try {
+    if (current.nameInReply(sessionId)) return;
+    refusal = new SessionRoutingError('SESSION_CLAIMED_ELSEWHERE', 'Another worker claims a session of the same ID.');
+  } catch (error) {
+    refusal = error;
+  }
+  const kept = fields.filter((each) => each !== field);
+  if (kept.length > 0) response.setHeader('Set-Cookie', kept);
+  else response.removeHeader('Set-Cookie');
+  const { code, message } = refusal as SessionRoutingError;
+  process.emitWarning(`The cookie of a new session was not sent. ${message}`, { type: 'SessionRoutingWarning', code });
 }
 
 function disputed(detail: string): SessionRoutingError {

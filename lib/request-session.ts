@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Claims } from './claims.ts';
+import { SessionRoutingError } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { SessionLifetimes, SessionRequest } from './lifetimes.ts';
 
@@ -17,20 +18,33 @@ export interface RequestSessionParts {
   readonly mint: () => string;
 }
 
+/** What express-session has put on a request. */
+export interface SessionProperties {
+  readonly session?: SessionRequest['session'];
+  readonly sessionID?: unknown;
+}
+
 /** The session of one request that is served here: its ID, whether its handler used it, and the claims it holds. */
 export class RequestSession {
+  /** The Cookie field from which {@link cookieId} was read. */
+  readonly cookieField: string | undefined;
   /** The ID that the cookie carries. */
   readonly cookieId: string | undefined;
+  /** The ID that the body names. */
+  bodyId: string | undefined;
   /** The request's session, as the router decided it. None: nothing names one, and none was minted yet. */
   sessionId: string | undefined;
-  /** Whether the request's body names the session. */
-  isNamedByBody = false;
   /** Whether the request starts a session, whose reply names it whatever its handler does. */
   readonly starts: boolean;
   /** Whether the handler read or wrote the session. */
   used = false;
-  /** `unread` until express-session begins, `reading` until it calls `next`, then `handling`. */
+  /**
+   * `reading` while express-session finds the session out, `handling` from when it has handed one over. `unread` before,
+   * and where it declines.
+   */
   phase: 'unread' | 'reading' | 'handling' = 'unread';
+  /** Where what express-session made of the session can be looked at without using it. */
+  properties: SessionProperties;
 
   readonly #parts: RequestSessionParts;
   readonly #exchange: Exchange;
@@ -38,25 +52,27 @@ export class RequestSession {
   #scopes: Map<string, () => void> | undefined;
   /** An ID that was minted and is not claimed, because nothing can have seen it. */
   #unclaimedId: string | undefined;
-  #namedInReply = false;
-  #over = false;
+  /** The session that the reply's cookie names. */
+  #namedInReply: string | undefined;
+  #hasEnded = false;
 
   constructor(parts: RequestSessionParts, exchange: Exchange, cookieId: string | undefined) {
     this.#parts = parts;
     this.#exchange = exchange;
+    this.cookieField = exchange.request.headers.cookie;
     this.sessionId = this.cookieId = cookieId;
+    this.properties = exchange.request as SessionProperties;
     this.starts = parts.lifetimes.starts(this.#sessionRequest());
   }
 
   /** Whether the ID is new to the client: neither its cookie nor its body names it. */
   isNew(sessionId: string): boolean {
-    return sessionId !== this.cookieId && !(this.isNamedByBody && sessionId === this.sessionId);
+    return sessionId !== this.cookieId && sessionId !== this.bodyId;
   }
 
   /** Takes the ID that the body names. */
   nameByBody(sessionId: string): void {
-    this.sessionId = sessionId;
-    this.isNamedByBody = true;
+    this.sessionId = this.bodyId = sessionId;
   }
 
   /**
@@ -81,9 +97,8 @@ export class RequestSession {
   /** Mints a session ID and holds its claim. */
   mint(): string {
     for (;;) {
-      const sessionId = this.#parts.mint();
-      if (this.#parts.claims.claimant(sessionId) !== undefined) continue;
-      if (this.hold(sessionId) === this.#parts.claims.workerId) return sessionId;
+      const sessionId = this.#drawUnclaimed();
+      if (this.#holds(sessionId)) return sessionId;
     }
   }
 
@@ -93,11 +108,13 @@ export class RequestSession {
    */
   generate(): string {
     if (this.phase === 'handling') {
+      this.sessionId = this.mint();
       this.used = true;
-      return (this.sessionId = this.mint());
+      return this.sessionId;
     }
-    if (this.#parts.cookies === 'router' && this.sessionId !== undefined) return this.sessionId;
-    return (this.#unclaimedId = this.#parts.mint());
+    if (this.#parts.cookies === 'express-session') return (this.#unclaimedId = this.#drawUnclaimed());
+    // Here `use` looks whether the ID is claimed, once a handler uses the session.
+    return this.sessionId ?? (this.#unclaimedId = this.#parts.mint());
   }
 
   /**
@@ -105,32 +122,50 @@ export class RequestSession {
    * leave the process in any way.
    *
    * @returns false if the minted ID exists already, so that another has to be generated
+   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if the client left before, so that the claim went, and
+   *   another worker has made it since
    */
   use(): boolean {
     if (this.used) return true;
+    if (this.#unclaimedId !== undefined) {
+      if (!this.#claimMinted(this.#unclaimedId)) return false;
+    } else if (this.sessionId !== undefined && !this.#holds(this.sessionId)) {
+      throw new SessionRoutingError('SESSION_CLAIMED_ELSEWHERE', 'Another worker claimed the session meanwhile.');
+    }
     this.used = true;
-    const sessionId = this.#unclaimedId;
-    return sessionId === undefined || this.#claimMinted(sessionId);
+    return true;
   }
 
   /**
    * Notes that the reply's head, which is about to be written, names a session in its cookie.
    *
-   * @returns false if another worker claims that session
+   * @returns false if that is this request's new session, and another worker claims it
    */
   nameInReply(sessionId: string): boolean {
-    this.#namedInReply = true;
-    if (sessionId === this.sessionId) return true;
-    return this.#claimMinted(sessionId);
+    this.#namedInReply = sessionId;
+    // An app may also pass on the cookie of a session that it had another worker make.
+    return this.#claimMinted(sessionId) || sessionId !== this.properties.sessionID;
   }
 
   /** Notes that the session has ended with this request. */
   end(): void {
-    this.#over = true;
+    this.#hasEnded = true;
+  }
+
+  #drawUnclaimed(): string {
+    const { claims, mint } = this.#parts;
+    for (;;) {
+      const sessionId = mint();
+      if (claims.claimant(sessionId) === undefined) return sessionId;
+    }
+  }
+
+  #holds(sessionId: string): boolean {
+    return this.hold(sessionId) === this.#parts.claims.workerId;
   }
 
   #claimMinted(sessionId: string): boolean {
-    if (this.hold(sessionId) !== this.#parts.claims.workerId) return false;
+    if (!this.#holds(sessionId)) return false;
     this.sessionId = sessionId;
     this.#unclaimedId = undefined;
     return true;
@@ -145,7 +180,7 @@ export class RequestSession {
     const { lifetimes, linger, settled } = this.#parts;
     for (const [sessionId, endScope] of this.#scopes ?? []) {
       if (this.#keeps(sessionId)) this.#record(sessionId);
-      else if (!lifetimes.holds(sessionId)) linger(sessionId);
+      if (!lifetimes.holds(sessionId)) linger(sessionId);
       endScope();
     }
     // A handler that uses the session after its reply has ended begins anew.
@@ -155,18 +190,22 @@ export class RequestSession {
 
   /** Whether the request counts as one for the session, and so decides on how long it lives. */
   #keeps(sessionId: string): boolean {
-    if (this.#over && this.#parts.cookies === 'express-session') return false;
-    if (this.#parts.cookies === 'router') {
-      if (sessionId !== this.sessionId) return false;
-      return this.used || this.starts || this.isNamedByBody || this.#parts.lifetimes.holds(sessionId);
+    const { cookies, lifetimes } = this.#parts;
+    if (cookies === 'express-session') {
+      if (this.#hasEnded) return false;
+      if (sessionId === this.#namedInReply) return true;
+      return sessionId === this.cookieId && sessionId === this.properties.sessionID;
     }
-    const { sessionID } = this.#exchange.request as { sessionID?: unknown };
-    return sessionID === sessionId && (sessionId === this.cookieId || this.#namedInReply);
+    if (sessionId !== this.sessionId) return false;
+    // An ID that was minted for an express-session that declined: no app and no client has seen it.
+    if (this.isNew(sessionId) && this.phase !== 'handling') return false;
+    return this.used || this.starts || sessionId === this.bodyId || lifetimes.holds(sessionId);
   }
 
   #record(sessionId: string): void {
-    const { session } = this.#exchange.request as { session?: SessionRequest['session'] };
-    this.#parts.lifetimes.served(sessionId, { ...this.#sessionRequest(), session }, this.#exchange.status());
+    const { session } = this.properties;
+    const status = this.#hasEnded ? undefined : this.#exchange.status();
+    this.#parts.lifetimes.served(sessionId, { ...this.#sessionRequest(), session }, status);
   }
 }
 

@@ -23,13 +23,17 @@ export interface SessionRouterParts {
   readonly onServed: (exchange: Exchange, current: RequestSession) => void;
 }
 
+/** A request, under whose symbols each router keeps its session. */
+type RoutedRequest = IncomingMessage & { [key: symbol]: RequestSession | undefined };
+
 /**
  * The rule: find the request's session ID, look up the session's claim, and forward the request to the claimant, or
  * handle it here if that is this worker, or nobody yet.
  */
 export class SessionRouter {
   readonly #parts: SessionRouterParts;
-  readonly #sessions = new WeakMap<IncomingMessage, RequestSession>();
+  /** Under which a request keeps its session: on the request itself, since a weak map of requests costs collections. */
+  readonly #key = Symbol('express-session-routing');
 
   constructor(parts: SessionRouterParts) {
     this.#parts = parts;
@@ -37,7 +41,7 @@ export class SessionRouter {
 
   /** The session of a request that the rule has seen. */
   sessionOf(request: IncomingMessage): RequestSession | undefined {
-    return this.#sessions.get(request);
+    return (request as RoutedRequest)[this.#key];
   }
 
   /** Applies the rule; `proceed` hands the request to the app. */
@@ -61,7 +65,7 @@ export class SessionRouter {
     const cookieId = this.#parts.readCookie(request.headers.cookie);
     if (cookieId !== undefined) checkSessionId(cookieId);
     const current = new RequestSession(this.#parts.requestParts, exchange, cookieId);
-    this.#sessions.set(request, current);
+    (request as RoutedRequest)[this.#key] = current;
     return current;
   }
 

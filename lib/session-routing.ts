@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream';
 import type { Store } from 'express-session';
 import { bodySessionIdReader } from './bodies.ts';
 import { SessionClaims, UnsharedClaims, type ClaimsOptions } from './claims.ts';
-import { httpExchange, pathBelow, upgradeExchange, type Exchange } from './exchange.ts';
+import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { ExpiryQueue } from './expiry-queue.ts';
 import { Forwarder } from './forward.ts';
 import { completeOptions, type CompleteOptions, type SessionRoutingOptions } from './options.ts';
@@ -127,11 +127,13 @@ export function composeSessionRouting(
     isForwarded,
     onServed({ request, response }, current) {
       const parts = { name, readCookie, cookies: kind.cookies, watchStore: (store: Store) => stores.watch(store) };
-      watchSessionId(request, current, parts);
+      if (!isBridged) watchSessionId(request, current, parts);
       if (kind.cookies === 'express-session' && response !== undefined) watchReply(response, current, parts);
     },
   });
 
+  /** Whether routing.session() is used: then the app has no express-session of its own. */
+  let isBridged = false;
   let privateSocket: PrivateSocket | undefined;
   const servers = new RoutedServers(dispatch, async function openSocket() {
     if (directory === undefined) return;
@@ -177,7 +179,7 @@ export function composeSessionRouting(
     let current = router.sessionOf(request);
     if (current === undefined && directory === undefined && (request as { upgrade?: boolean }).upgrade) {
       // One worker serves every upgrade anyway, also where only the middleware is mounted.
-      router.route(upgradeExchange(request, request.socket, Buffer.alloc(0), ''), () => undefined);
+      router.route(new UpgradeExchange(request, request.socket, Buffer.alloc(0), ''), () => undefined);
       current = router.sessionOf(request);
     }
     if (current !== undefined) return current;
@@ -194,29 +196,26 @@ export function composeSessionRouting(
     const path = pathBelow(kind.basePath, request.url ?? '');
     route(
       event === 'upgrade'
-        ? upgradeExchange(request, second as Duplex, head, path)
-        : httpExchange(request, second as ServerResponse, path, event === 'checkContinue'),
+        ? new UpgradeExchange(request, second as Duplex, head, path)
+        : new HttpExchange(request, second as ServerResponse, path, event === 'checkContinue'),
       proceed,
+      (error) => void request.destroy(error),
     );
   }
 
-  function route(exchange: Exchange, proceed: () => void): void {
+  /** Routes a request once the private socket listens; `fail` gets the request if it cannot. */
+  function route(exchange: Exchange, proceed: () => void, fail: (error: Error) => void): void {
     const { server } = exchange.request.socket as { server?: RoutedServer };
     if (server instanceof PrivateServer) return router.route(exchange, proceed);
     stripOrigin(exchange.request);
-    if (directory === undefined || server === undefined || servers.isServing(server)) {
-      return router.route(exchange, proceed);
-    }
-    // The first request ahead of the private socket waits for it. One that cannot be opened fails every request.
-    servers.serve(server).then(
-      () => process.nextTick(() => router.route(exchange, proceed)),
-      (error: Error) => exchange.request.destroy(error),
-    );
+    if (directory === undefined || (server && servers.isServing(server))) return router.route(exchange, proceed);
+    if (server === undefined) return fail(new Error('The session routing needs a request of a listening HTTP server.'));
+    servers.serve(server).then(() => process.nextTick(() => router.route(exchange, proceed)), fail);
   }
 
   const routing: Middleware = function sessionRouting(request, response, next) {
     if (router.sessionOf(request) !== undefined) return next();
-    route(httpExchange(request, response, pathBelow(kind.basePath, request.url ?? ''), false), next);
+    route(new HttpExchange(request, response, pathBelow(kind.basePath, request.url ?? '')), next, next);
   };
 
   return Object.assign(routing, {
@@ -230,11 +229,13 @@ export function composeSessionRouting(
       const { middleware, store } = bridgeExpressSession(options, {
         name,
         secrets,
+        readCookie,
         cookies: kind.cookies,
         sessionOf,
         genid,
       });
       stores.watch(store);
+      isBridged = true;
       return middleware;
     },
 

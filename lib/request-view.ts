@@ -1,0 +1,266 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { debuglog } from 'node:util';
+import type { Session, Store } from 'express-session';
+import type { RequestSession } from './request-session.ts';
+import { signCookie, type SignedCookieReader } from './session-id.ts';
+
+const debug = debuglog('express-session-routing');
+
+/** What a view needs to know of the routing and of express-session's options. */
+export interface RequestViewParts {
+  readonly name: string;
+  readonly secrets: readonly string[];
+  readonly readCookie: SignedCookieReader;
+  /** As {@link SessionKind.cookies} has it. */
+  readonly cookies: 'router' | 'express-session';
+  /** express-session's option of that name. */
+  readonly proxy: boolean | undefined;
+}
+
+type SessionOrNone = (Session & { cookie: SerializableCookie }) | null | undefined;
+
+/** A member of express-session's Cookie that its type declarations leave out. */
+type SerializableCookie = Session['cookie'] & { serialize(name: string, value: string): string };
+
+/** Under which a request keeps its view. */
+const viewOf = Symbol('express-session-routing view');
+
+/** A request as Express and express-session leave it. */
+export type AppRequest = IncomingMessage & {
+  [viewOf]?: RequestView;
+  session?: SessionOrNone;
+  sessionID?: string | undefined;
+  sessionStore?: Store | undefined;
+  secure?: boolean;
+  originalUrl?: string;
+};
+
+/**
+ * The request as express-session sees it, in the place of the real one, and so the one thing that tells its own reads
+ * of the session from everybody else's.
+ *
+ * It shows exactly the session that the router decided on, as a signed cookie, or none: express-session consults its
+ * store only for a cookie, so a retried seed without one would overwrite what was stored; and it falls back on
+ * `req.cookies` and `req.signedCookies`, which a cookie parser may have filled with another secret. And it hides a new
+ * session that the handler never used, so that none is saved, sent or destroyed.
+ */
+export class RequestView {
+  readonly request: AppRequest;
+  readonly current: RequestSession;
+  readonly url: string | undefined;
+  readonly originalUrl: string | undefined;
+  readonly headers: IncomingMessage['headers'];
+  sessionStore: Store | undefined;
+  /** The session that express-session has made or found, whether or not it is shown. */
+  stored: SessionOrNone;
+
+  readonly #response: ServerResponse;
+  readonly #parts: RequestViewParts;
+  #sessionId: string | undefined;
+  #isHeadBeingWritten = false;
+
+  /** The view by which express-session has given the request a session, if it has. */
+  static of(request: AppRequest): RequestView | undefined {
+    return request[viewOf];
+  }
+
+  constructor(request: AppRequest, response: ServerResponse, current: RequestSession, parts: RequestViewParts) {
+    this.request = request;
+    this.current = current;
+    this.url = request.url;
+    this.originalUrl = request.originalUrl;
+    this.#response = response;
+    this.#parts = parts;
+    const { headers } = request;
+    // In a field that is as the router read it, express-session will find what the router found.
+    const isAsRouted = current.cookieId !== undefined && headers.cookie === current.cookieField;
+    this.headers = isAsRouted ? headers : { cookie: this.#cookie(), 'x-forwarded-proto': headers['x-forwarded-proto'] };
+    current.phase = 'reading';
+    Object.defineProperty(this, 'session', shownSession);
+  }
+
+  get connection(): IncomingMessage['socket'] {
+    return this.request.socket;
+  }
+
+  get secure(): boolean | undefined {
+    return this.request.secure;
+  }
+
+  get session(): SessionOrNone {
+    return undefined; // `req.session.destroy()` has deleted the property that covers this one
+  }
+
+  set session(session: SessionOrNone) {
+    Object.defineProperty(this, 'session', shownSession);
+    this.stored = session;
+  }
+
+  get sessionID(): string | undefined {
+    return this.#hides() ? undefined : this.#sessionId;
+  }
+
+  set sessionID(sessionId: string | undefined) {
+    this.#sessionId = sessionId;
+  }
+
+  /** What express-session sees of the session. */
+  shown(): SessionOrNone {
+    if (this.#hides()) return undefined;
+    if (this.current.phase !== 'handling') return this.stored;
+    const own = Object.getOwnPropertyDescriptor(this.request, 'session');
+    return own?.get === appSession.get ? this.stored : own?.value; // the app may have deleted it, and set another
+  }
+
+  /** Lets the app have the session that express-session has made or found; it calls `next` again with later errors. */
+  handOver(error: unknown): void {
+    const { request, current } = this;
+    if (current.phase !== 'reading') return;
+    current.phase = 'unread';
+    if (error !== undefined || !this.stored) return;
+    current.phase = 'handling';
+    current.properties = this;
+    request[viewOf] = this;
+    request.sessionStore = this.sessionStore;
+    Object.defineProperty(request, 'session', appSession);
+    Object.defineProperty(request, 'sessionID', appSessionId);
+  }
+
+  /** The session for the app, which thereby uses it. */
+  readSession(): SessionOrNone {
+    this.#use();
+    return Object.hasOwn(this, 'session') ? this.stored : undefined;
+  }
+
+  writeSession(session: SessionOrNone): void {
+    this.#use();
+    this.session = session;
+  }
+
+  readSessionId(): string | undefined {
+    this.#use();
+    return this.#sessionId;
+  }
+
+  writeSessionId(sessionId: string | undefined): void {
+    this.#use();
+    this.#sessionId = sessionId;
+  }
+
+  /** Writes the head. What header listeners of the app see of a new session meanwhile is not its use. */
+  whileWritingHead<Result>(write: () => Result): Result {
+    const before = this.#isHeadBeingWritten;
+    this.#isHeadBeingWritten = true;
+    try {
+      return write();
+    } finally {
+      this.#isHeadBeingWritten = before;
+    }
+  }
+
+  /**
+   * Adds the session's cookie to a head that is about to be written, where the rule wants it and express-session did
+   * not set it, and takes it off a 5xx.
+   */
+  finishHead(status: number): void {
+    const { cookies, name, secrets, readCookie } = this.#parts;
+    const { starts, used, sessionId, phase } = this.current;
+    if (cookies !== 'router' || phase !== 'handling') return;
+    const fields = setCookies(this.#response);
+    const isSent = (field: string): boolean => field.startsWith(`${name}=`);
+    if (status >= 500) {
+      const kept = fields.filter((field) => !isSent(field) || readCookie(field.split(';', 1)[0]) === undefined);
+      if (kept.length === 0) this.#response.removeHeader('Set-Cookie');
+      else if (kept.length < fields.length) this.#response.setHeader('Set-Cookie', kept);
+      return;
+    }
+    const { session } = this;
+    if (!session || sessionId === undefined || fields.some(isSent)) return;
+    if (!starts && !(used && this.current.isNew(sessionId))) return;
+    if (session.cookie.secure && !this.#isSecure()) return;
+    session.touch();
+    this.#response.setHeader('Set-Cookie', [
+      ...fields,
+      session.cookie.serialize(name, signCookie(sessionId, secrets[0] ?? '')),
+    ]);
+  }
+
+  #use(): void {
+    const { current } = this;
+    if (current.used) return;
+    if (this.#sessionId !== undefined && current.isNew(this.#sessionId)) {
+      // Too late for the reply to name the session: a look by a listener of the app is not to make it a used one.
+      if (this.#isHeadBeingWritten || this.#response.writableEnded) return;
+      if (this.#response.headersSent) {
+        const { method, url } = this.request;
+        debug('the session of %s %s was first used after the head of the reply', method, url);
+      }
+    }
+    // An ID that exists already: another is generated, which claims it. Nothing has seen the first one yet.
+    if (!current.use()) (this.sessionStore as unknown as { generate(of: RequestView): void }).generate(this);
+  }
+
+  #hides(): boolean {
+    if (this.#parts.cookies !== 'router') return false;
+    const { phase, used, starts, cookieId, bodyId } = this.current;
+    return phase === 'handling' && !used && !starts && cookieId === undefined && bodyId === undefined;
+  }
+
+  /** The session that the request names, as a cookie. One that was minted is in no store, so there is none to show. */
+  #cookie(): string | undefined {
+    const { name, secrets } = this.#parts;
+    const { bodyId, cookieId = bodyId } = this.current;
+    return cookieId === undefined ? undefined : `${name}=${encodeURIComponent(signCookie(cookieId, secrets[0] ?? ''))}`;
+  }
+
+  /** Whether a Secure cookie may be set, by express-session's own rule for its `proxy` option. */
+  #isSecure(): boolean {
+    const { proxy } = this.#parts;
+    if ((this.request.socket as { encrypted?: boolean }).encrypted) return true;
+    if (proxy === false) return false;
+    if (proxy !== true) return this.request.secure === true;
+    const [first = ''] = String(this.request.headers['x-forwarded-proto'] ?? '').split(',');
+    return first.trim().toLowerCase() === 'https';
+  }
+}
+
+// The same functions for every request, so that all requests keep one shape.
+
+const shownSession: PropertyDescriptor & ThisType<RequestView> = {
+  configurable: true, // `req.session.destroy()` deletes it
+  enumerable: true,
+  get() {
+    return this.shown();
+  },
+  set(session: SessionOrNone) {
+    this.stored = session;
+  },
+};
+
+const appSession: PropertyDescriptor & ThisType<{ [viewOf]: RequestView }> = {
+  configurable: true, // express-session lets apps delete it
+  enumerable: true,
+  get() {
+    return this[viewOf].readSession();
+  },
+  set(session: SessionOrNone) {
+    this[viewOf].writeSession(session);
+  },
+};
+
+const appSessionId: PropertyDescriptor & ThisType<{ [viewOf]: RequestView }> = {
+  configurable: true,
+  enumerable: true,
+  get() {
+    return this[viewOf].readSessionId();
+  },
+  set(sessionId: string | undefined) {
+    this[viewOf].writeSessionId(sessionId);
+  },
+};
+
+/** The `Set-Cookie` fields that a reply has so far. */
+export function setCookies(response: ServerResponse): string[] {
+  const fields = response.getHeader('Set-Cookie');
+  return fields === undefined ? [] : [fields].flat().map(String);
+}
