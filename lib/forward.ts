@@ -3,16 +3,22 @@ import {
   request as httpRequest,
   type ClientRequest,
   type IncomingMessage,
+  type RequestOptions,
   type ServerResponse,
 } from 'node:http';
+import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
-import { originField, pairsOf, replyFields, requestFields } from './headers.ts';
+import { heldOfRequest, heldOfUpgrade, originField, pairsOf, replyFields, requestFields } from './headers.ts';
 import { originOf } from './origin.ts';
+import { flushHead, headOf, passInterim, passReply } from './replies.ts';
 import { isSocketGone } from './runtime-directory.ts';
 
 /** Shorter than the private socket keeps an idle connection, so that it is this side that closes it. */
 const idleMilliseconds = 15_000;
+
+/** Node cuts the fields of a head off, or takes it for an attack, where the worker that wrote it has set no limit. */
+const maximumHeadBytes = 2 ** 31 - 1;
 
 /** Options of {@link Forwarder}. */
 export interface ForwarderOptions {
@@ -24,8 +30,21 @@ export interface ForwarderOptions {
 export interface ForwardTarget {
   /** The claimant's private socket. */
   readonly socketPath: string;
-  /** Whether the client still waits for `100 Continue`: then the claimant's is passed on. Default: false. */
+  /** Whether the client still waits for `100 Continue`: then the claimant's app decides on it. Default: false. */
   readonly awaitsContinue?: boolean;
+}
+
+/** Keeps the connections of each claimant apart by its socket. (Node's own name for them also has a host and a port.) */
+class ClaimantAgent extends Agent {
+  override getName({ socketPath }: { socketPath?: string | undefined } = {}): string {
+    return socketPath ?? '';
+  }
+
+  /** Ends the idle connections to one claimant, or to all. Replies that are under way finish. */
+  dropIdle(socketPath?: string): void {
+    const idle = socketPath === undefined ? Object.values(this.freeSockets).flat() : this.freeSockets[socketPath];
+    for (const socket of idle ?? []) socket?.destroy();
+  }
 }
 
 /**
@@ -36,95 +55,123 @@ export interface ForwardTarget {
  * so that a truncated reply looks truncated.
  */
 export class Forwarder {
-  readonly #agent = new Agent({ keepAlive: true, timeout: idleMilliseconds });
+  readonly #agent = new ClaimantAgent({ keepAlive: true, timeout: idleMilliseconds });
   readonly #onGone: (response: ServerResponse) => void;
 
   constructor({ onGone = () => undefined }: ForwarderOptions = {}) {
     this.#onGone = onGone;
   }
 
-  /** Forwards a request whose body is still to be read, and answers it. */
+  /**
+   * Forwards a request whose body is still to be read, and answers it.
+   *
+   * @throws SessionRoutingError `BODY_ALREADY_READ`, or `CLAIMANT_UNREACHABLE` for what a lenient parser let in and
+   *   Node does not write
+   */
   forward(request: IncomingMessage, response: ServerResponse, target: ForwardTarget): void {
-    const upstream = this.#send(request, target, ['Connection', 'keep-alive']);
-    const clientLeft = (): boolean => response.destroyed && !response.writableFinished;
-    response.once('close', () => {
-      if (clientLeft()) upstream.destroy();
+    if (request.socket.destroyed) return; // the client left while its session was looked up
+    checkBody(request);
+    const upstream = this.#send(request, target, heldOfRequest, { agent: this.#agent });
+    let reply: IncomingMessage | undefined;
+    onClientLeft(request, response, () => {
+      // An app that has replied may still be reading the body.
+      if (!reply?.complete) upstream.destroy();
     });
-    upstream.on('information', ({ statusCode, headers }) => {
-      if (response.headersSent || clientLeft()) return;
-      if (statusCode === 100 && target.awaitsContinue) response.writeContinue();
-      else if (statusCode === 102) response.writeProcessing();
-      else if (statusCode === 103) response.writeEarlyHints(headers as Record<string, string | string[]>);
+    upstream.on('information', (interim) => passInterim(interim, response));
+    upstream.once('response', (incoming) => {
+      reply = incoming;
+      if (response.headersSent) upstream.destroy();
+      else passReply(incoming, response);
     });
-    upstream.once('response', (reply) => passReply(reply, response));
     upstream.on('error', (error) => {
       request.unpipe(upstream);
       request.resume(); // so that the connection can be used again
-      if (clientLeft()) return;
-      if (response.headersSent) return void response.destroy();
-      void this.#refusalFor(error, target.socketPath).then((refusal) => {
-        if (refusal.code === 'SESSION_GONE' && !response.headersSent) this.#onGone(response);
-        refuse(response, refusal);
-      });
+      if (reply === undefined) void this.#refuse(response, error, target.socketPath);
+      else if (!reply.complete) response.destroy();
     });
-
-    if (hasBody(request)) {
-      // The app may answer before the body has come, or wait for it to be let in.
-      if (request.readableLength === 0 && !request.complete) upstream.flushHeaders();
-      request.once('end', () => upstream.addTrailers(pairsOf(request.rawTrailers)));
-      request.on('error', () => upstream.destroy());
-      request.pipe(upstream);
-    } else {
-      upstream.end();
-    }
+    sendBody(request, upstream);
   }
 
-  /** Forwards an upgrade request, and joins both connections once the claimant has switched protocols. */
+  /**
+   * Forwards an upgrade request, and joins both connections once the claimant has switched protocols.
+   *
+   * @param socket the client's connection, which Node's own server has let go
+   * @param head what the client has sent behind the request
+   * @throws SessionRoutingError as {@link forward}
+   */
   forwardUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, target: ForwardTarget): void {
-    const { connection = 'Upgrade' } = request.headers;
-    const upstream = this.#send(request, target, ['Connection', connection]);
-    socket.on('error', () => upstream.destroy());
-    socket.once('close', () => upstream.destroy());
+    if (socket.destroyed) return;
+    const client = socket as Socket;
+    const { socketPath } = target;
+    const upstream = this.#send(request, target, heldOfUpgrade, {
+      createConnection: () => connect({ path: socketPath, allowHalfOpen: true }),
+    });
+    client.on('error', () => upstream.destroy());
+    client.once('close', () => upstream.destroy());
+    upstream.on('information', (interim) => client.write(headOf(interim, interim.rawHeaders)));
     upstream.once('upgrade', (reply, claimant, claimantHead) => {
-      socket.write(headOf(reply, reply.rawHeaders));
-      socket.write(claimantHead);
+      client.write(headOf(reply, reply.rawHeaders));
+      client.write(claimantHead);
       claimant.write(head);
-      join(socket, claimant);
+      join(client, claimant);
     });
     upstream.once('response', (reply) => {
-      socket.write(headOf(reply, [...replyFields(reply.rawHeaders), 'Connection', 'close']));
-      reply.on('error', () => socket.destroy());
-      reply.pipe(socket);
+      client.write(headOf(reply, replyFields(reply.rawHeaders, false)));
+      reply.on('error', () => client.destroy());
+      reply.once('end', () => client.destroySoon());
+      reply.pipe(client);
     });
     upstream.on('error', (error) => {
-      if (socket.destroyed) return;
-      void this.#refusalFor(error, target.socketPath).then((refusal) => socket.end(refusalBytes(refusal)));
+      void this.#refusalFor(error, socketPath).then((refusal) => {
+        client.end(refusalBytes(refusal));
+        client.destroySoon();
+      });
     });
     upstream.end();
   }
 
-  /** Closes the connections that are idle. */
+  /** Ends the idle connections. What is under way finishes, and its connections end with it. */
   close(): void {
-    this.#agent.destroy();
+    this.#agent.maxFreeSockets = 0;
+    this.#agent.dropIdle();
   }
 
-  #send(request: IncomingMessage, { socketPath }: ForwardTarget, connection: [string, string]): ClientRequest {
+  #send(
+    request: IncomingMessage,
+    { socketPath, awaitsContinue = false }: ForwardTarget,
+    held: ReadonlySet<string>,
+    options: RequestOptions,
+  ): ClientRequest {
     const { method = 'GET', url = '/', rawHeaders } = request;
-    const headers = [...requestFields(rawHeaders), originField, originOf(request), ...connection];
-    // Node would send such a request in chunks, which nobody may ever end.
-    if (!hasBody(request) && request.headers['content-length'] === undefined && bodyIsExpected(method)) {
-      headers.push('Content-Length', '0');
-    }
     // Express cuts the path of a mount off `url`.
     const { originalUrl: path = url } = request as { originalUrl?: string };
-    return httpRequest({ socketPath, method, path, headers, agent: this.#agent, setHost: false });
+    const headers = [...requestFields(rawHeaders, held), originField, originOf(request, awaitsContinue)];
+    if (held.has('connection')) headers.push('Connection', 'keep-alive');
+    if (!isFramed(request, held) && impliesBody(method)) headers.push('Content-Length', '0');
+    const limits = { maxHeaderSize: maximumHeadBytes };
+    try {
+      const upstream = httpRequest({ socketPath, method, path, headers, setHost: false, ...limits, ...options });
+      upstream.maxHeadersCount = 0; // no limit
+      return upstream;
+    } catch (error) {
+      const detail =
+        'The request has a field or a target that cannot be passed on to the worker that holds this session.';
+      throw new SessionRoutingError('CLAIMANT_UNREACHABLE', detail, { cause: error });
+    }
+  }
+
+  async #refuse(response: ServerResponse, error: Error, socketPath: string): Promise<void> {
+    const refusal = await this.#refusalFor(error, socketPath);
+    if (response.destroyed || response.headersSent) return;
+    if (refusal.code === 'SESSION_GONE') this.#onGone(response);
+    refuse(response, refusal);
   }
 
   async #refusalFor(error: NodeJS.ErrnoException, socketPath: string): Promise<SessionRoutingError> {
     const isConnecting = error.syscall === 'connect';
     const isRefused = isConnecting && (error.code === 'ECONNREFUSED' || error.code === 'ENOENT');
     if (isRefused || (!isConnecting && (await isSocketGone(socketPath)))) {
-      this.#dropIdle(socketPath);
+      this.#agent.dropIdle(socketPath);
       return new SessionRoutingError(
         'SESSION_GONE',
         'The worker that held this session is no longer running, and the state of the session is lost with it. ' +
@@ -145,61 +192,57 @@ export class Forwarder {
       { cause: error },
     );
   }
-
-  /** Drops the idle connections to a worker that is gone. Replies that are under way finish. */
-  #dropIdle(socketPath: string): void {
-    for (const socket of this.#agent.freeSockets[this.#agent.getName({ socketPath })] ?? []) socket.destroy();
-  }
 }
 
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
-/** Methods whose requests Node's client takes to have a body (see its `useChunkedEncodingByDefault`). */
-function bodyIsExpected(method: string): boolean {
+function isFramed({ headers }: IncomingMessage, held: ReadonlySet<string>): boolean {
+  if (headers['content-length'] !== undefined) return true;
+  return headers['transfer-encoding'] !== undefined && !held.has('transfer-encoding');
+}
+
+/** Whether Node's client would send chunks where nothing frames a request (see its `useChunkedEncodingByDefault`). */
+function impliesBody(method: string): boolean {
   return !['GET', 'HEAD', 'DELETE', 'OPTIONS', 'TRACE', 'CONNECT'].includes(method);
 }
 
-function passReply(reply: IncomingMessage, response: ServerResponse): void {
-  const fields = replyFields(reply.rawHeaders);
-  response.sendDate = false; // the claimant's own is among the fields, or its app wants none
-  if (/\bclose\b/i.test(reply.headers.connection ?? '')) response.shouldKeepAlive = false;
-  const { statusCode = 502, statusMessage = '' } = reply;
-  const ownFields = response.getHeaderNames();
-  if (ownFields.length === 0) {
-    response.writeHead(statusCode, statusMessage, fields);
-  } else {
-    // Node merges a raw list into fields that are set already, and of a repeated field only the last remains.
-    for (const name of ownFields) response.removeHeader(name);
-    for (const [name, value] of pairsOf(fields)) response.appendHeader(name, value);
-    response.writeHead(statusCode, statusMessage);
-  }
-  response.flushHeaders();
-
-  // Before the pipe's own listener, which ends the reply.
-  reply.once('end', () => response.addTrailers(pairsOf(reply.rawTrailers)));
-  reply.on('error', () => response.destroy());
-  reply.once('close', () => {
-    if (!reply.complete) response.destroy();
-  });
-  reply.pipe(response);
+function checkBody(request: IncomingMessage): void {
+  const { readableEnded, readableDidRead, readableFlowing } = request;
+  if (!hasBody(request) || !(readableEnded || (readableDidRead && readableFlowing))) return;
+  throw new SessionRoutingError(
+    'BODY_ALREADY_READ',
+    'Something read the body ahead of the session router, which has to forward it. Mount the router ahead of it.',
+  );
 }
 
-/** The head of a reply in bytes, for a connection that Node's own server has let go. */
-function headOf({ statusCode = 502, statusMessage = '' }: IncomingMessage, raw: readonly string[]): Buffer {
-  const lines = pairsOf(raw).map(([name, value]) => `${name}: ${value}\r\n`);
-  return Buffer.from(`HTTP/1.1 ${statusCode} ${statusMessage}\r\n${lines.join('')}\r\n`, 'latin1');
+/** Calls back when a reply's connection has closed. */
+function onClientLeft({ socket }: IncomingMessage, response: ServerResponse, leave: () => void): void {
+  response.once('close', leave);
+  if (response.socket !== null) return;
+  // Node says nothing about a reply that waits behind replies to earlier requests of its connection.
+  socket.setMaxListeners(0);
+  socket.once('close', leave);
+  response.once('socket', () => socket.off('close', leave));
 }
 
-/** Passes bytes both ways until one side ends, and closes both together. */
-function join(client: Duplex, claimant: Duplex): void {
+function sendBody(request: IncomingMessage, upstream: ClientRequest): void {
+  if (!hasBody(request)) return void upstream.end();
+  request.once('end', () => upstream.addTrailers(pairsOf(request.rawTrailers)));
+  request.on('error', () => upstream.destroy());
+  request.pipe(upstream);
+  flushHead(upstream); // the app may answer before the body has come
+}
+
+/** Passes bytes both ways. When one connection closes, so does the other, once it has sent what it was given. */
+function join(client: Socket, claimant: Socket): void {
   for (const [from, to] of [
     [client, claimant],
     [claimant, client],
   ] as const) {
     from.on('error', () => to.destroy());
-    from.once('close', () => to.destroy());
+    from.once('close', () => (from.readableEnded ? to.destroySoon() : to.destroy()));
     from.pipe(to);
   }
 }

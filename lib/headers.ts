@@ -1,34 +1,104 @@
 /** A header block as Node has it in `rawHeaders`: names and values in turn, in the order and case they came in. */
 export type RawHeaders = readonly string[];
 
-/** The field by which a hop carries where a request came from. It never leaves the server and is never believed there. */
-export const originField = 'x-session-routing-origin';
+/** Begins the names that are this package's own between two workers. What a client sends under them is stripped. */
+const ownPrefix = 'x-session-routing-';
+
+/** The field by which a hop carries where a request came from. Every field behind it is the hop's own, too. */
+export const originField = `${ownPrefix}origin`;
 
 /**
- * Fields that belong to one connection (RFC 9110, section 7.6.1; RFC 9112, section 6.1): each hop sets its own. A field
- * that only `Connection` names crosses: to the app both connections are one, so it sees what it would see directly.
- * `Transfer-Encoding` frames a reply anew; a request keeps the coding it was sent with.
+ * Fields of a request on which Node's HTTP client or server would act between two workers. They cross under another
+ * name, so that the hop frames and keeps its connection by itself and the app sees them as its client sent them.
+ * (Node writes no `Trailer` without a chunked body, the head of a request with `Expect` in UTF-8, and takes a
+ * `Content-Disposition` behind `Content-Length` for UTF-8.)
  */
-const hopByHop = new Set(['connection', 'keep-alive', 'proxy-connection']);
+const heldFields = ['expect', 'trailer', 'content-disposition'];
 
-/** Fields of a request that cross the hop. */
-export function requestFields(raw: RawHeaders): string[] {
-  return fieldsWithout(raw, (name) => hopByHop.has(name) || name === originField);
+/** Held back from the hop: `Connection` is about the client's own connection (RFC 9110, section 7.6.1). */
+export const heldOfRequest: ReadonlySet<string> = new Set([...heldFields, 'connection', 'proxy-connection']);
+
+/** Held back from the hop of an upgrade: what follows its head is no body, whatever the head says. */
+export const heldOfUpgrade: ReadonlySet<string> = new Set([...heldFields, 'transfer-encoding']);
+
+/** The members of a request that hold its fields. */
+export interface RequestFields {
+  rawHeaders: string[];
+  headers: NodeJS.Dict<string | string[]>;
+  headersDistinct: NodeJS.Dict<string[]>;
 }
 
-/** Fields of a reply that cross the hop. */
-export function replyFields(raw: RawHeaders): string[] {
-  return fieldsWithout(raw, (name) => hopByHop.has(name) || name === 'transfer-encoding');
-}
-
-/** The fields whose lower-case name is not to be dropped. */
-export function fieldsWithout(raw: RawHeaders, drops: (name: string) => boolean): string[] {
-  const kept: string[] = [];
-  for (let index = 0; index + 1 < raw.length; index += 2) {
-    const name = raw[index] ?? '';
-    if (!drops(name.toLowerCase())) kept.push(name, raw[index + 1] ?? '');
+/** A request's fields as they cross the hop: all of them, except those that are this package's own. */
+export function requestFields(raw: RawHeaders, held: ReadonlySet<string>): string[] {
+  const fields: string[] = [];
+  for (const [name, value] of pairsOf(raw)) {
+    if (isOwn(name)) continue;
+    fields.push(held.has(name.toLowerCase()) ? ownPrefix + name : name, value);
   }
-  return kept;
+  return fields;
+}
+
+/**
+ * Gives a request that came out of a hop the fields that its client sent.
+ *
+ * @returns the value of the origin field; undefined, and the request is left as it is, where there is none
+ */
+export function restoreFields(request: RequestFields): string | undefined {
+  const { rawHeaders } = request;
+  const end = rawHeaders.findIndex((name, index) => index % 2 === 0 && name === originField);
+  if (end === -1) return undefined;
+  const hopsOwn = new Set(pairsOf(rawHeaders.slice(end)).map(([name]) => name.toLowerCase()));
+  const raw = pairsOf(rawHeaders.slice(0, end)).flatMap(([name, value]) => [withoutPrefix(name), value]);
+  replaceFields(request, raw, (name) => (hopsOwn.has(name) ? undefined : withoutPrefix(name)));
+  return rawHeaders[end + 1];
+}
+
+/** Removes this package's own fields from a request that came over a public port: there they mean nothing. */
+export function stripOwnFields(request: RequestFields): void {
+  if (!request.rawHeaders.some((each, index) => index % 2 === 0 && isOwn(each))) return;
+  const raw = pairsOf(request.rawHeaders).flatMap((pair) => (isOwn(pair[0]) ? [] : pair));
+  replaceFields(request, raw, (name) => (isOwn(name) ? undefined : name));
+}
+
+function isOwn(name: string): boolean {
+  return name.length > ownPrefix.length && name.slice(0, ownPrefix.length).toLowerCase() === ownPrefix;
+}
+
+function withoutPrefix(name: string): string {
+  return name.startsWith(ownPrefix) ? name.slice(ownPrefix.length) : name;
+}
+
+/** (Node makes `headersDistinct` on first use, from as many raw fields as it once parsed, so it is made here.) */
+function replaceFields(request: RequestFields, raw: string[], nameOf: (name: string) => string | undefined): void {
+  const headers: RequestFields['headers'] = {};
+  for (const [name, value] of Object.entries(request.headers)) {
+    const kept = nameOf(name);
+    if (kept !== undefined) headers[kept] = value;
+  }
+  const headersDistinct = Object.create(null) as RequestFields['headersDistinct'];
+  for (const [name, value] of pairsOf(raw)) (headersDistinct[name.toLowerCase()] ??= []).push(value);
+  Object.assign(request, { rawHeaders: raw, headers, headersDistinct });
+}
+
+/**
+ * A reply's fields as they go to the client. `Keep-Alive`, and the `Connection` that Node adds, are about the hop; any
+ * other `Connection` is what the app says to its client.
+ *
+ * @param mayBeChunked whether the client understands chunks, as one of HTTP/1.0 does not
+ */
+export function replyFields(raw: RawHeaders, mayBeChunked: boolean): string[] {
+  const fields: string[] = [];
+  let lengthAt = -1;
+  for (const [name, value] of pairsOf(raw)) {
+    const lowerCase = name.toLowerCase();
+    if (lowerCase === 'keep-alive' || (lowerCase === 'connection' && value === 'keep-alive')) continue;
+    if (!mayBeChunked && (lowerCase === 'transfer-encoding' || lowerCase === 'trailer')) continue;
+    if (lowerCase === 'content-length') lengthAt = fields.length;
+    fields.push(name, value);
+    // Behind the length, Node would take the bytes of this value for UTF-8.
+    if (lowerCase === 'content-disposition' && lengthAt !== -1) fields.push(...fields.splice(lengthAt, 2));
+  }
+  return fields;
 }
 
 /** A header block as pairs, as Node takes trailers. */

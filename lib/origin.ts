@@ -1,75 +1,86 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import { fieldsWithout, originField } from './headers.ts';
+import { restoreFields, stripOwnFields } from './headers.ts';
 
 /** What an app may ask of the socket that a client is connected to. */
-interface Origin {
+interface ClientSocket {
   readonly remoteAddress?: string | undefined;
   readonly remoteFamily?: string | undefined;
   readonly remotePort?: number | undefined;
   readonly localAddress?: string | undefined;
+  readonly localFamily?: string | undefined;
   readonly localPort?: number | undefined;
   readonly encrypted?: true | undefined;
 }
 
-const members = ['remoteAddress', 'remoteFamily', 'remotePort', 'localAddress', 'localPort', 'encrypted'] as const;
+/** What a hop carries of a request beside what its client sent. */
+interface Origin {
+  readonly socket: ClientSocket;
+  readonly httpVersion: string;
+  /** Whether the client waits for `100 Continue`, which only the app may send. */
+  readonly awaitsContinue: boolean;
+}
 
 /** The value of the field by which a hop carries where a request came from. */
-export function originOf({ socket }: IncomingMessage): string {
-  const { remoteAddress, remoteFamily, remotePort, localAddress, localPort } = socket;
+export function originOf({ socket, httpVersion }: IncomingMessage, awaitsContinue: boolean): string {
+  const { remoteAddress, remoteFamily, remotePort, localAddress, localFamily, localPort } = socket;
   const encrypted = (socket as TLSSocket).encrypted || undefined;
-  const origin: Origin = { remoteAddress, remoteFamily, remotePort, localAddress, localPort, encrypted };
+  const client: ClientSocket = {
+    remoteAddress,
+    remoteFamily,
+    remotePort,
+    localAddress,
+    localFamily,
+    localPort,
+    encrypted,
+  };
+  const origin: Origin = { socket: client, httpVersion, awaitsContinue };
   return Buffer.from(JSON.stringify(origin)).toString('base64url');
 }
 
-/** Removes the field from a request that came over a public port: there it means nothing, and no app is to see it. */
+/** Removes what only a hop may carry from a request that came over a public port: there it is never believed. */
 export function stripOrigin(request: IncomingMessage): void {
-  if (!request.rawHeaders.some((each) => each.length === originField.length && each.toLowerCase() === originField)) {
-    return;
-  }
-  // Node makes both of these on first use, from as many raw fields as it once parsed.
-  const { headers, headersDistinct } = request;
-  delete headers[originField];
-  delete headersDistinct[originField];
-  request.rawHeaders = fieldsWithout(request.rawHeaders, (name) => name === originField);
+  stripOwnFields(request);
 }
 
 /**
- * Gives a request that came over a private socket the addresses of its client, so that `req.ip`, `req.protocol` and
- * what else Express takes from the socket are the same as on a direct one.
+ * Makes a request that came over a private socket what it was where its client sent it: its fields, its HTTP version,
+ * and the addresses of its socket, from which Express takes `req.ip`, `req.protocol` and more.
  *
- * The override belongs to the request: its socket is shared with other clients' requests, before and after it.
+ * The addresses belong to the request: its socket is shared with other clients' requests, before and after it. Only
+ * the socket of an upgrade is one client's for good, so there the socket itself has them.
  *
- * @returns the port on which the client came in
+ * @returns the port on which the client came in, and whether it waits for `100 Continue`
  */
-export function adoptOrigin(request: IncomingMessage): number | undefined {
-  const origin = parse(request.headers[originField]);
-  stripOrigin(request);
-  request.socket = socketOf(request.socket, origin);
-  return origin.localPort;
+export function adoptOrigin(request: IncomingMessage): { localPort: number | undefined; awaitsContinue: boolean } {
+  const value = restoreFields(request);
+  if (value === undefined) return { localPort: undefined, awaitsContinue: false };
+  // A sibling wrote it: what a client sends under this name never leaves the worker that accepted it.
+  const { socket, httpVersion, awaitsContinue } = JSON.parse(Buffer.from(value, 'base64url').toString()) as Origin;
+  const [httpVersionMajor, httpVersionMinor] = httpVersion.split('.').map(Number);
+  Object.assign(request, { httpVersion, httpVersionMajor, httpVersionMinor });
+  const members = { ...socket, address: () => addressOf(socket) };
+  const target = request as IncomingMessage & { readonly upgrade?: boolean; client?: Socket };
+  if (target.upgrade) Object.defineProperties(target.socket, Object.getOwnPropertyDescriptors(members));
+  else target.socket = target.client = withMembers(target.socket, members);
+  return { localPort: socket.localPort, awaitsContinue };
 }
 
-function parse(value: unknown): Origin {
-  if (typeof value !== 'string') return {};
-  try {
-    const origin: unknown = JSON.parse(Buffer.from(value, 'base64url').toString());
-    return typeof origin === 'object' && origin !== null ? origin : {};
-  } catch {
-    return {};
-  }
+/** What `socket.address()` returns. */
+function addressOf({ localAddress, localFamily, localPort }: ClientSocket): object {
+  return localAddress === undefined ? {} : { address: localAddress, family: localFamily, port: localPort };
 }
 
 /** The socket as the app is to see it. Its functions are bound to the real one, which Node's own code works on. */
-function socketOf(socket: Socket, origin: Origin): Socket {
-  const overridden: ReadonlySet<string | symbol> = new Set(members);
+function withMembers(socket: Socket, members: object): Socket {
   return new Proxy(socket, {
     get(target, key) {
-      if (overridden.has(key)) return origin[key as keyof Origin];
+      if (Object.hasOwn(members, key)) return Reflect.get(members, key);
       const value: unknown = Reflect.get(target, key, target);
       return typeof value === 'function' ? value.bind(target) : value;
     },
     set: (target, key, value) => Reflect.set(target, key, value, target),
-    has: (target, key) => Reflect.has(target, key) || (key === 'encrypted' && origin.encrypted === true),
+    has: (target, key) => Object.hasOwn(members, key) || Reflect.has(target, key),
   });
 }

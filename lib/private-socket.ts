@@ -1,5 +1,6 @@
 import { chmodSync } from 'node:fs';
-import { Server, type IncomingMessage, type ServerOptions } from 'node:http';
+import { Server, type IncomingMessage, type ServerOptions, type ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
 import { adoptOrigin } from './origin.ts';
 import type { RoutedServer } from './routed-servers.ts';
 import { checkSocketPath } from './runtime-directory.ts';
@@ -7,11 +8,8 @@ import { checkSocketPath } from './runtime-directory.ts';
 /** Longer than siblings keep an idle connection, so that it is they who close it, and never as it is used again. */
 const keepAliveMilliseconds = 30_000;
 
-/** Room for the hop's own field beside whatever the public server accepts. */
-const extraHeaderBytes = 4096;
-
-/** Events that Node emits only where somebody listens for them, and handles itself otherwise. */
-const optionalEvents = new Set<string | symbol>(['checkContinue', 'checkExpectation', 'upgrade', 'connect']);
+/** As good as none. */
+const maximumHeadBytes = 2 ** 31 - 1;
 
 /** Where a private socket listens and who serves it. */
 export interface PrivateSocketOptions {
@@ -22,7 +20,6 @@ export interface PrivateSocketOptions {
 
 /** Members of an HTTP server that its type declarations leave out. */
 interface ParserOptions {
-  readonly maxHeaderSize?: number;
   readonly insecureHTTPParser?: boolean;
   readonly joinDuplicateHeaders?: boolean;
 }
@@ -33,21 +30,17 @@ interface ParserOptions {
  * That a request came from a sibling is known from this class being its socket's server, and from nothing else.
  */
 export class PrivateServer extends Server {
-  readonly #serverFor: (localPort: number | undefined) => RoutedServer | undefined;
+  readonly #serverFor: PrivateSocketOptions['serverFor'];
 
   constructor(serverFor: PrivateSocketOptions['serverFor']) {
-    const {
-      maxHeaderSize = 16_384,
-      insecureHTTPParser,
-      joinDuplicateHeaders,
-    } = (serverFor(undefined) ?? {}) as ParserOptions;
-    // Nothing here is stricter than on the public server, which has let the request in already.
+    const { insecureHTTPParser, joinDuplicateHeaders } = (serverFor(undefined) ?? {}) as ParserOptions;
+    // The public server, which has let the request in, has had all the limits that there are.
     const options: ServerOptions = {
       keepAliveTimeout: keepAliveMilliseconds,
       requestTimeout: 0,
       headersTimeout: 0,
       connectionsCheckingInterval: keepAliveMilliseconds,
-      maxHeaderSize: maxHeaderSize + extraHeaderBytes,
+      maxHeaderSize: maximumHeadBytes,
       requireHostHeader: false,
     };
     if (insecureHTTPParser !== undefined) options.insecureHTTPParser = insecureHTTPParser;
@@ -57,17 +50,22 @@ export class PrivateServer extends Server {
     this.maxHeadersCount = 0;
   }
 
-  /** The public server's listeners count as this one's, as of now. */
+  /** A sibling sends an upgrade as such only where its public server, and so this worker's, listens for upgrades. */
   override listenerCount(event: string | symbol, ...rest: []): number {
-    if (!optionalEvents.has(event)) return super.listenerCount(event, ...rest);
-    return this.#serverFor(undefined)?.listenerCount(event as string) ?? 0;
+    return event === 'upgrade' ? 1 : super.listenerCount(event, ...rest);
   }
 
   override emit(event: string | symbol, ...args: unknown[]): boolean {
-    if (event !== 'request' && !optionalEvents.has(event)) return super.emit(event as string, ...args);
-    const [request] = args as [IncomingMessage];
-    const server = this.#serverFor(adoptOrigin(request));
-    return server?.emit(event as string, ...args) ?? false;
+    if (event !== 'request' && event !== 'upgrade') return super.emit(event as string, ...args);
+    const [request, reply] = args as [IncomingMessage, ServerResponse | Duplex];
+    const { localPort, awaitsContinue } = adoptOrigin(request);
+    const server = this.#serverFor(localPort);
+    const publicEvent = awaitsContinue ? 'checkContinue' : event;
+    if (server === undefined || server.listenerCount(publicEvent) === 0) {
+      reply.destroy(); // nobody is there to answer
+      return false;
+    }
+    return server.emit(publicEvent as string, ...args);
   }
 }
 
@@ -97,8 +95,8 @@ export async function openPrivateSocket({ path, serverFor }: PrivateSocketOption
   return {
     close: () =>
       new Promise((resolve, reject) => {
+        server.keepAliveTimeout = 1; // what falls idle from now on ends in a second
         server.close((error) => (error ? reject(error) : resolve()));
-        server.closeIdleConnections();
       }),
   };
 }

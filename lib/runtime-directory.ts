@@ -19,7 +19,6 @@ const workersFolder = 'workers';
 const socketPathBytes = process.platform === 'linux' ? 107 : 103;
 /** A socket that neither takes nor refuses a connection for so long has a full backlog: its process is stuck, not gone. */
 const connectMilliseconds = 1_000;
-const sweepMilliseconds = 30_000;
 
 /** The runtime directory of one running server, as its primary process holds it. */
 export interface RuntimeDirectory {
@@ -28,7 +27,7 @@ export interface RuntimeDirectory {
   readonly env: { readonly [runtimeDirectoryVariable]: string };
   /**
    * Removes the claims of workers that were seen gone `claimsExpireSeconds` ago or longer (see {@link recordWorker}).
-   * A timer calls it every 30 seconds.
+   * A timer calls it.
    *
    * @param nowSeconds the time of a monotonic clock
    */
@@ -87,25 +86,29 @@ export function checkRuntimeDirectory(path: string): void {
  * removes those that servers of this user left behind when they were killed.
  *
  * @param options.parent default: the system's folder for temporary files
+ * @param options.sweepSeconds seconds between two sweeps of the claims of dead workers; default: 30
  * @throws Error in a cluster worker, and when the directory cannot be made there
  */
-export async function createRuntimeDirectory(options: { parent?: string } = {}): Promise<RuntimeDirectory> {
+export async function createRuntimeDirectory({
+  parent = tmpdir(),
+  sweepSeconds = 30,
+}: { parent?: string; sweepSeconds?: number } = {}): Promise<RuntimeDirectory> {
   if (cluster.isWorker) {
     throw new Error(
       'createRuntimeDirectory() was called in a cluster worker. Call it once in the primary, which hands the path ' +
         `to all its workers in ${runtimeDirectoryVariable}; with a directory each they could not find one another.`,
     );
   }
-  const parent = resolve(options.parent ?? tmpdir());
-  const path = join(parent, `esr-${process.pid}-${randomBytes(4).toString('hex')}`);
+  const folder = resolve(parent);
+  const path = join(folder, `esr-${process.pid}-${randomBytes(4).toString('hex')}`);
   checkSocketPath(socketPath(path, '0'.repeat(32)));
-  await removeStaleDirectories(parent);
+  await removeStaleDirectories(folder);
   makePrivate(path);
 
   const deadWorkers = new DeadWorkers(path);
   const timer = setInterval(() => {
     deadWorkers.sweep(performance.now() / 1_000).catch((error: unknown) => debug('sweep of %s: %O', path, error));
-  }, sweepMilliseconds).unref();
+  }, sweepSeconds * 1_000).unref();
   const remove = () => {
     clearInterval(timer);
     deadWorkers.stop();

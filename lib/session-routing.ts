@@ -1,14 +1,11 @@
 import cluster from 'node:cluster';
 import { randomBytes } from 'node:crypto';
-import { utimesSync } from 'node:fs';
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { ListenOptions } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Store } from 'express-session';
 import { bodySessionIdReader } from './bodies.ts';
-import { SessionClaims, UnsharedClaims, type ClaimsOptions } from './claims.ts';
 import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
-import { ExpiryQueue } from './expiry-queue.ts';
 import { Forwarder } from './forward.ts';
 import { completeOptions, type CompleteOptions, type SessionRoutingOptions } from './options.ts';
 import { stripOrigin } from './origin.ts';
@@ -21,9 +18,8 @@ import { monotonicSeconds } from './seconds.ts';
 import { bridgeExpressSession, type Middleware, type RoutedSessionOptions } from './session-cookie.ts';
 import { signedCookieReader } from './session-id.ts';
 import { web } from './session-kinds.ts';
+import { SessionKeeper } from './session-keeper.ts';
 import { SessionRouter } from './session-router.ts';
-import { SessionStores } from './session-stores.ts';
-import { Sweeper } from './sweeper.ts';
 
 /** Where `listen()` listens: what `server.listen()` of Node takes. */
 export type ListenTarget = ListenOptions;
@@ -81,12 +77,6 @@ export function sessionRouting(options: SessionRoutingOptions): SessionRouting {
   return composeSessionRouting(options);
 }
 
-/** How long a claim stays that a request made and did not use, so that the client's next requests find it. */
-const lingerSeconds = 1;
-
-/** How many sessions are released before the sweep looks at the clock. */
-const sweepBatch = 100;
-
 /** {@link sessionRouting}, with what specs inject. */
 export function composeSessionRouting(
   options: SessionRoutingOptions,
@@ -98,18 +88,9 @@ export function composeSessionRouting(
   const directory = runtimeDirectoryOf(complete);
   const workerId = randomBytes(16).toString('hex');
 
-  const lifetimes = kind.createLifetimes(clock);
-  const lingering = new ExpiryQueue();
-  const stores = new SessionStores(endSession);
-  const claimsOptions: ClaimsOptions = {
-    workerId,
-    holds: (sessionId) => lifetimes.holds(sessionId) || lingering.has(sessionId),
-    released: (sessionId) => stores.forget(sessionId),
-  };
-  const claims =
-    directory === undefined ? new UnsharedClaims(claimsOptions) : new SessionClaims({ ...claimsOptions, directory });
-  const sweeper = new Sweeper({ clock, next: nextExpiry, sweep, ticksWhenIdle: directory !== undefined });
-
+  const keeper = new SessionKeeper({ workerId, directory, lifetimes: kind.createLifetimes(clock), clock });
+  /** Whether routing.session() is used: then the app has no express-session of its own. */
+  let isBridged = false;
   const readCookie = signedCookieReader(name, secrets);
   const forwarder = new Forwarder({
     onGone: (response) => {
@@ -121,19 +102,24 @@ export function composeSessionRouting(
     readCookie,
     readBodySessionId: bodySessionIdReader(kind.bodyField, bodyLimit),
     bodyLimit,
-    requestParts: { claims, lifetimes, cookies: kind.cookies, linger, settled, mint },
+    requestParts: {
+      claims: keeper.claims,
+      lifetimes: keeper.lifetimes,
+      cookies: kind.cookies,
+      linger: (sessionId) => keeper.linger(sessionId),
+      settled: () => keeper.settled(),
+      mint,
+    },
     forwarder,
     socketPathOf: (claimant) => socketPath(directory ?? '', claimant),
     isForwarded,
     onServed({ request, response }, current) {
-      const parts = { name, readCookie, cookies: kind.cookies, watchStore: (store: Store) => stores.watch(store) };
+      const parts = { name, readCookie, cookies: kind.cookies, watchStore: (store: Store) => keeper.watchStore(store) };
       if (!isBridged) watchSessionId(request, current, parts);
       if (kind.cookies === 'express-session' && response !== undefined) watchReply(response, current, parts);
     },
   });
 
-  /** Whether routing.session() is used: then the app has no express-session of its own. */
-  let isBridged = false;
   let privateSocket: PrivateSocket | undefined;
   const servers = new RoutedServers(dispatch, async function openSocket() {
     if (directory === undefined) return;
@@ -145,34 +131,6 @@ export function composeSessionRouting(
     recordWorker(directory, workerId, claimsExpireSeconds === undefined ? {} : { claimsExpireSeconds });
   });
   const listening: Server[] = [];
-
-  function nextExpiry(): number {
-    return Math.min(lifetimes.nextExpiry ?? Infinity, lingering.next ?? Infinity);
-  }
-
-  function settled(): void {
-    sweeper.due(nextExpiry());
-  }
-
-  function linger(sessionId: string): void {
-    lingering.set(sessionId, clock() + lingerSeconds);
-  }
-
-  /** Releases claims whose time has passed. Returns whether there are more. */
-  function sweep(now: number): boolean {
-    const expired = [...lingering.take(now, sweepBatch), ...lifetimes.sweep(now, sweepBatch)];
-    for (const sessionId of expired) claims.release(sessionId);
-    const isDone = expired.length < sweepBatch;
-    if (isDone && directory !== undefined) touch(directory);
-    return !isDone;
-  }
-
-  function endSession(sessionId: string): void {
-    if (!claims.isMine(sessionId)) return;
-    lifetimes.ended(sessionId);
-    linger(sessionId);
-    settled();
-  }
 
   /** The session of a request for express-session, which may also run where the rule cannot. */
   function sessionOf(request: IncomingMessage): RequestSession {
@@ -223,8 +181,7 @@ export function composeSessionRouting(
 
     session(options: RoutedSessionOptions = {}): Middleware {
       for (const key of ['genid', 'name', 'key', 'secret']) {
-        if (key in options)
-          throw new TypeError(`routing.session(): option "${key}" is the routing's own; leave it out`);
+        if (key in options) throw new TypeError(`routing.session(): "${key}" is for sessionRouting() to decide on`);
       }
       const { middleware, store } = bridgeExpressSession(options, {
         name,
@@ -234,7 +191,7 @@ export function composeSessionRouting(
         sessionOf,
         genid,
       });
-      stores.watch(store);
+      keeper.watchStore(store);
       isBridged = true;
       return middleware;
     },
@@ -244,7 +201,7 @@ export function composeSessionRouting(
 
     async listen(app: RequestListener, target: ListenTarget = {}): Promise<Server> {
       const server = createServer(app);
-      await this.attach(server);
+      await attach(server);
       await new Promise<void>((resolve, reject) => {
         server.once('error', reject);
         server.listen(target, () => {
@@ -256,16 +213,13 @@ export function composeSessionRouting(
       return server;
     },
 
-    attach(server: RoutedServer): Promise<void> {
-      servers.wrap(server);
-      return servers.serve(server);
-    },
+    attach,
 
     ended(request: IncomingMessage): void {
       const current = router.sessionOf(request);
       if (current?.sessionId === undefined) return;
       current.end();
-      endSession(current.sessionId);
+      keeper.end(current.sessionId);
     },
 
     async close(): Promise<void> {
@@ -273,10 +227,14 @@ export function composeSessionRouting(
       await privateSocket?.close();
       servers.close();
       forwarder.close();
-      sweeper.stop();
-      stores.close();
+      keeper.close();
     },
   });
+
+  function attach(server: RoutedServer): Promise<void> {
+    servers.wrap(server);
+    return servers.serve(server);
+  }
 
   function genid(request: IncomingMessage): string {
     return router.sessionOf(request)?.generate() ?? mint();
@@ -302,16 +260,6 @@ function runtimeDirectoryOf({ routing, runtimeDirectory }: CompleteOptions): str
   }
   checkRuntimeDirectory(directory);
   return directory;
-}
-
-/** Marks the runtime directory as in use, so that cleaners of temporary files leave it. */
-function touch(directory: string): void {
-  const now = new Date();
-  try {
-    utimesSync(directory, now, now);
-  } catch {
-    // It is gone: claims say so to whoever asks for a session.
-  }
 }
 
 /** Lets the client forget a session whose worker is gone, or it could never log in again. */

@@ -25,7 +25,11 @@ export interface RunWorkersOptions {
   stopSeconds?: number;
   /** The folder for the runtime directory. Default: the system's folder for temporary files. */
   parent?: string;
-  /** Whether SIGTERM, SIGINT and SIGHUP of this process stop the workers, and then this process. Default: `true`. */
+  /**
+   * Whether SIGTERM, SIGINT and SIGHUP of this process stop the workers, and then this process. Default: `true`. With
+   * Ctrl-C a worker gets SIGINT twice, from the terminal and from this process, so it should handle it with `on`, not
+   * `once`.
+   */
   signals?: boolean;
   /** Told in a line what happens to workers. Default: `console.error`. */
   log?: (line: string) => void;
