@@ -12,7 +12,7 @@ import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
 import { heldOfRequest, heldOfUpgrade, originField, pairsOf, replyFields, requestFields } from './headers.ts';
 import { originOf } from './origin.ts';
 import { flushHead, headOf, passInterim, passReply } from './replies.ts';
-import { isSocketGone } from './runtime-directory.ts';
+import { isSocketGone } from './socket-path.ts';
 
 /** Shorter than the private socket keeps an idle connection, so that it is this side that closes it. */
 const idleMilliseconds = 15_000;
@@ -116,7 +116,8 @@ export class Forwarder {
       join(client, claimant);
     });
     upstream.once('response', (reply) => {
-      client.write(headOf(reply, replyFields(reply.rawHeaders, false)));
+      const fields = pairsOf(replyFields(reply.rawHeaders)).filter(([name]) => !/^transfer-encoding$/i.test(name));
+      client.write(headOf(reply, fields.flat())); // what was in chunks ends with the connection
       reply.on('error', () => client.destroy());
       reply.once('end', () => client.destroySoon());
       reply.pipe(client);

@@ -83,20 +83,18 @@ function replaceFields(request: RequestFields, raw: string[], nameOf: (name: str
 /**
  * A reply's fields as they go to the client. `Keep-Alive`, and the `Connection` that Node adds, are about the hop; any
  * other `Connection` is what the app says to its client.
- *
- * @param mayBeChunked whether the client understands chunks, as one of HTTP/1.0 does not
  */
-export function replyFields(raw: RawHeaders, mayBeChunked: boolean): string[] {
+export function replyFields(raw: RawHeaders): string[] {
   const fields: string[] = [];
   let lengthAt = -1;
   for (const [name, value] of pairsOf(raw)) {
     const lowerCase = name.toLowerCase();
     if (lowerCase === 'keep-alive' || (lowerCase === 'connection' && value === 'keep-alive')) continue;
-    if (!mayBeChunked && (lowerCase === 'transfer-encoding' || lowerCase === 'trailer')) continue;
     if (lowerCase === 'content-length') lengthAt = fields.length;
     fields.push(name, value);
-    // Behind the length, Node would take the bytes of this value for UTF-8.
-    if (lowerCase === 'content-disposition' && lengthAt !== -1) fields.push(...fields.splice(lengthAt, 2));
+    // Behind the length, Node would take the bytes of such a value for UTF-8.
+    const isGarbled = lowerCase === 'content-disposition' && lengthAt !== -1 && /[\x80-\xff]/.test(value);
+    if (isGarbled) fields.push(...fields.splice(lengthAt, 2));
   }
   return fields;
 }

@@ -3,7 +3,7 @@ import { Server, type IncomingMessage, type ServerOptions, type ServerResponse }
 import type { Duplex } from 'node:stream';
 import { adoptOrigin } from './origin.ts';
 import type { RoutedServer } from './routed-servers.ts';
-import { checkSocketPath } from './runtime-directory.ts';
+import { checkSocketPath } from './socket-path.ts';
 
 /** Longer than siblings keep an idle connection, so that it is they who close it, and never as it is used again. */
 const keepAliveMilliseconds = 30_000;
@@ -64,6 +64,10 @@ export class PrivateServer extends Server {
     if (server === undefined || server.listenerCount(publicEvent) === 0) {
       reply.destroy(); // nobody is there to answer
       return false;
+    }
+    // Node's own rule, for a client that understands no chunks: the app's reply is framed as it would be for it.
+    if (request.httpVersionMajor < 1 || request.httpVersionMinor < 1) {
+      (reply as ServerResponse).useChunkedEncodingByDefault = /\bchunked\b/i.test(request.headers.te?.toString() ?? '');
     }
     return server.emit(publicEvent as string, ...args);
   }

@@ -18,7 +18,7 @@ export function passInterim(interim: InformationEvent, response: ServerResponse)
  */
 export function passReply(reply: IncomingMessage, response: ServerResponse): void {
   const { statusCode = 502, statusMessage = '' } = reply;
-  const fields = replyFields(reply.rawHeaders, response.useChunkedEncodingByDefault);
+  const fields = replyFields(reply.rawHeaders);
   response.sendDate = false; // the claimant's own is among the fields, or its app wants none
   if (isUntouched(response)) {
     response.writeHead(statusCode, statusMessage, fields);

@@ -12,7 +12,7 @@ export interface SweeperOptions {
   readonly maximumSeconds?: number;
   /** The shortest time between two wakes, unless a sweep has more left; default 0.05. */
   readonly minimumSeconds?: number;
-  /** How long sweeps may keep the event loop before requests have their turn again; default 0.004. */
+  /** How long sweeps may keep the event loop before requests have their turn again; default 0.002. */
   readonly sliceSeconds?: number;
   /** Whether to wake every `maximumSeconds` though nothing expires, from the start on; default false. */
   readonly ticksWhenIdle?: boolean;
@@ -35,7 +35,7 @@ export class Sweeper {
       clock: monotonicSeconds,
       maximumSeconds: 30,
       minimumSeconds: 0.05,
-      sliceSeconds: 0.004,
+      sliceSeconds: 0.002,
       ticksWhenIdle: false,
       ...options,
     };
