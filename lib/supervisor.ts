@@ -202,13 +202,14 @@ export class Supervisor {
   #finish(): void {
     if (this.#slots.some(({ worker }) => worker !== undefined)) return;
     clearTimeout(this.#killTimer);
-    for (const signal of handledSignals) process.off(signal, this.#onSignal);
     this.#ended();
     try {
       this.#directory.remove();
     } catch (error) {
       this.#stopped.reject(this.#failure ?? error);
     }
+    // Not sooner, or one more signal would end this process with the directory half removed.
+    for (const signal of handledSignals) process.off(signal, this.#onSignal);
     if (this.#signal !== undefined) endProcess(this.#signal.name);
     if (this.#failure === undefined) this.#stopped.resolve();
     else this.#stopped.reject(this.#failure);

@@ -1,0 +1,75 @@
+import type { Agent } from 'node:http';
+import fetch from 'node-fetch';
+import { z } from 'zod';
+import { CookieJar } from './cookie-jar.ts';
+
+/** How an episode went. */
+export interface EpisodeResult {
+  /** 1 if the counter's verdict was 1.0; else 0, also if the episode broke off. */
+  readonly reward: 0 | 1;
+  /** Requests after the seed that were served by the worker which received them. */
+  readonly local: number;
+  /** Requests after the seed that the receiving worker forwarded to another. */
+  readonly forwarded: number;
+  /** Why the episode broke off. */
+  readonly problem?: string;
+}
+
+export interface EpisodeOptions {
+  /** The counter server, without a path. */
+  readonly url: string;
+  readonly initialCount: number;
+  /** Opens the connections: a new one for each request, if any worker is to get it. */
+  readonly agent: Agent;
+  readonly signal?: AbortSignal;
+  /** How long a request may take, with the wait for a connection. Default: 60. */
+  readonly requestSeconds?: number;
+}
+
+const verdict = z.object({ reward: z.number() });
+
+/**
+ * Runs an episode as an agent would: seeds a counter, adds 1 and 2, reads it, and has it verified.
+ *
+ * Never rejects: an episode that breaks off scores 0, and says why.
+ */
+export async function runEpisode(options: EpisodeOptions): Promise<EpisodeResult> {
+  const { url, initialCount, agent, signal, requestSeconds = 60 } = options;
+  const jar = new CookieJar();
+  const served = { local: 0, forwarded: 0 };
+
+  async function post(path: string, body: object): Promise<unknown> {
+    const timeout = AbortSignal.timeout(requestSeconds * 1_000);
+    try {
+      const response = await fetch(url + path, {
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json', ...(jar.header && { Cookie: jar.header }) },
+        body: JSON.stringify(body),
+        agent,
+        signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+      });
+      jar.merge(response.headers.raw()['set-cookie'] ?? []);
+      const servedBy = response.headers.get('x-served-by');
+      if (servedBy !== null && path !== '/seed_session')
+        served[/forwarded/.test(servedBy) ? 'forwarded' : 'local'] += 1;
+      const text = await response.text();
+      if (!response.ok) throw new Error(`status ${response.status}, ${text.slice(0, 200)}`);
+      return JSON.parse(text);
+    } catch (error) {
+      const { message } = timeout.aborted ? new Error(`no reply in ${requestSeconds} s`) : (error as Error);
+      throw new Error(`POST ${path}: ${message}`, { cause: error });
+    }
+  }
+
+  try {
+    await post('/seed_session', { initial_count: initialCount });
+    await post('/increment_counter', { count: 1 });
+    await post('/increment_counter', { count: 2 });
+    await post('/get_counter_value', {});
+    const reply = verdict.safeParse(await post('/verify', { expected_count: initialCount + 3 }));
+    if (!reply.success) throw new Error('POST /verify: the reply holds no reward');
+    return { ...served, reward: reply.data.reward === 1 ? 1 : 0 };
+  } catch (error) {
+    return { ...served, reward: 0, problem: (error as Error).message };
+  }
+}
