@@ -72,11 +72,8 @@ export class Forwarder {
     if (request.socket.destroyed) return; // the client left while its session was looked up
     checkBody(request);
     const upstream = this.#send(request, target, heldOfRequest, { agent: this.#agent });
+    abortWithClient(request, response, upstream);
     let reply: IncomingMessage | undefined;
-    onClientLeft(request, response, () => {
-      // An app that has replied may still be reading the body.
-      if (!reply?.complete) upstream.destroy();
-    });
     upstream.on('information', (interim) => passInterim(interim, response));
     upstream.once('response', (incoming) => {
       reply = incoming;
@@ -86,7 +83,7 @@ export class Forwarder {
     upstream.on('error', (error) => {
       request.unpipe(upstream);
       request.resume(); // so that the connection can be used again
-      if (reply === undefined) void this.#refuse(response, error, target.socketPath);
+      if (reply === undefined) void this.#refuse(request, response, error, target.socketPath);
       else if (!reply.complete) response.destroy();
     });
     sendBody(request, upstream);
@@ -161,9 +158,10 @@ export class Forwarder {
     }
   }
 
-  async #refuse(response: ServerResponse, error: Error, socketPath: string): Promise<void> {
-    const refusal = await this.#refusalFor(error, socketPath);
-    if (response.destroyed || response.headersSent) return;
+  async #refuse({ socket }: IncomingMessage, response: ServerResponse, error: Error, path: string): Promise<void> {
+    if (socket.destroyed) return; // it is the client that left
+    const refusal = await this.#refusalFor(error, path);
+    if (response.headersSent) return;
     if (refusal.code === 'SESSION_GONE') this.#onGone(response);
     refuse(response, refusal);
   }
@@ -218,14 +216,15 @@ function checkBody(request: IncomingMessage): void {
   );
 }
 
-/** Calls back when a reply's connection has closed. */
-function onClientLeft({ socket }: IncomingMessage, response: ServerResponse, leave: () => void): void {
-  response.once('close', leave);
-  if (response.socket !== null) return;
-  // Node says nothing about a reply that waits behind replies to earlier requests of its connection.
-  socket.setMaxListeners(0);
-  socket.once('close', leave);
-  response.once('socket', () => socket.off('close', leave));
+/**
+ * Aborts what is under way to the claimant when the client's connection closes. Only the socket says so at all times: the
+ * reply does not while it waits behind others, nor the request once its body or its reply has ended.
+ */
+function abortWithClient({ socket }: IncomingMessage, response: ServerResponse, upstream: ClientRequest): void {
+  const abort = (): void => void upstream.destroy();
+  if (response.socket === null) socket.setMaxListeners(0); // a client may have any number of requests wait
+  socket.once('close', abort);
+  upstream.once('close', () => socket.off('close', abort));
 }
 
 function sendBody(request: IncomingMessage, upstream: ClientRequest): void {

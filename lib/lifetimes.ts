@@ -3,8 +3,6 @@ import { ExpiryQueue } from './expiry-queue.ts';
 import { routePattern } from './route-pattern.ts';
 import { monotonicSeconds, positiveSeconds, type Clock } from './seconds.ts';
 
-export { routePattern };
-
 /** What a lifetime may know of a request. */
 export interface SessionRequest {
   readonly method: string;

@@ -47,7 +47,9 @@ export function signedCookieReader(name: string, secrets: readonly string[]): Si
     const request = { headers: { cookie: cookieHeader } } as Request;
     parseCookies(request, {} as Response, () => {});
     // Under a name such as `toString` this may be an inherited function, which counts as no cookie too.
-    return cookieParser.signedCookie(request.cookies[name], acceptedSecrets) || undefined;
+    const sessionId = cookieParser.signedCookie(request.cookies[name], acceptedSecrets);
+    // Copied, since a part of a string keeps the whole of it in memory, and the ID may be kept for long.
+    return sessionId ? Buffer.from(sessionId).toString() : undefined;
   };
 }
 

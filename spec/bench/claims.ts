@@ -49,11 +49,12 @@ try {
     if (round % 2 === 1) link.push(microsecondsEach(ways.link));
   }
 
+  const rounded = (number: number): number => Number(number.toFixed(2));
   const result = {
     claims: ROUNDS * CLAIMS_A_ROUND,
-    linkMicroseconds: median(link),
-    writeLinkUnlinkMicroseconds: median(write),
-    ratio: median(write) / median(link),
+    linkMicroseconds: rounded(median(link)),
+    writeLinkUnlinkMicroseconds: rounded(median(write)),
+    ratio: rounded(median(write) / median(link)),
   };
   if (process.argv.includes('--json')) console.log(JSON.stringify(result));
   else console.table(result);
