@@ -102,7 +102,7 @@ export class UpgradeExchange implements Exchange {
 
 function onClosed(stream: ServerResponse | Duplex, callback: () => void): void {
   if (stream.closed) process.nextTick(callback);
-  else stream.once('close', callback);
+  else stream.on('close', callback); // comes once
 }
 
 /**

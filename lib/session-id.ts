@@ -5,6 +5,10 @@ import { SessionRoutingError } from './errors.ts';
 
 const MAXIMUM_ID_BYTES = 4096;
 
+/** How many Cookie headers are remembered, and how long they may be: some 5 MB at the most. */
+const REMEMBERED_HEADERS = 10_000;
+const REMEMBERED_LENGTH = 512;
+
 /**
  * Passes a session ID on if it is one: well-formed Unicode of 1 to 4,096 UTF-8 bytes.
  *
@@ -33,7 +37,8 @@ export type SignedCookieReader = (cookieHeader: string | undefined) => string | 
 /**
  * Makes the function that finds in a Cookie header the ID that express-session would find in it: in the first cookie
  * of that name, signed with any of the secrets. A cookie that express-session would reject counts as no cookie, and so
- * does one whose ID is empty.
+ * does one whose ID is empty. Headers whose signature was verified lately are remembered, for verifying costs as much as
+ * all the rest of the routing.
  *
  * @param name name of the session cookie
  * @param secrets the secrets that express-session is given, in any order
@@ -41,16 +46,27 @@ export type SignedCookieReader = (cookieHeader: string | undefined) => string | 
 export function signedCookieReader(name: string, secrets: readonly string[]): SignedCookieReader {
   const parseCookies = cookieParser(undefined, { decode: decodeSignedValue });
   const acceptedSecrets = [...secrets];
+  const remembered = new Map<string, string>();
 
   return function readSignedCookie(cookieHeader) {
     if (!cookieHeader?.includes(name)) return undefined;
+    const known = remembered.get(cookieHeader);
+    if (known !== undefined) return known;
+    const sessionId = verify(cookieHeader);
+    if (sessionId === undefined || cookieHeader.length > REMEMBERED_LENGTH) return sessionId;
+    if (remembered.size >= REMEMBERED_HEADERS) remembered.delete(remembered.keys().next().value ?? '');
+    remembered.set(cookieHeader, sessionId);
+    return sessionId;
+  };
+
+  function verify(cookieHeader: string): string | undefined {
     const request = { headers: { cookie: cookieHeader } } as Request;
     parseCookies(request, {} as Response, () => {});
     // Under a name such as `toString` this may be an inherited function, which counts as no cookie too.
     const sessionId = cookieParser.signedCookie(request.cookies[name], acceptedSecrets);
     // Copied, since a part of a string keeps the whole of it in memory, and the ID may be kept for long.
     return sessionId ? Buffer.from(sessionId).toString() : undefined;
-  };
+  }
 }
 
 /**
