@@ -75,12 +75,14 @@ export function refuse(response: ServerResponse, error: SessionRoutingError): vo
 
 /** The same refusal as {@link refuse} makes, in bytes, for an upgrade request, which has no reply object. */
 export function refusalBytes(error: SessionRoutingError): string {
+  const { retryAfterSeconds }: Refusal = REFUSALS[error.code];
   const body = JSON.stringify(error);
   return [
     `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? ''}`,
     'Content-Type: application/problem+json',
     `Content-Length: ${Buffer.byteLength(body)}`,
     'Cache-Control: no-store',
+    ...(retryAfterSeconds === undefined ? [] : [`Retry-After: ${retryAfterSeconds}`]),
     'Connection: close',
     '',
     body,

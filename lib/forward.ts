@@ -81,8 +81,6 @@ export class Forwarder {
       else passReply(incoming, response);
     });
     upstream.on('error', (error) => {
-      request.unpipe(upstream);
-      request.resume(); // so that the connection can be used again
       if (reply === undefined) void this.#refuse(request, response, error, target.socketPath);
       else if (!reply.complete) response.destroy();
     });
@@ -109,7 +107,6 @@ export class Forwarder {
     upstream.once('upgrade', (reply, claimant, claimantHead) => {
       client.write(headOf(reply, reply.rawHeaders));
       client.write(claimantHead);
-      claimant.write(head);
       join(client, claimant);
     });
     upstream.once('response', (reply) => {
@@ -125,7 +122,8 @@ export class Forwarder {
         client.destroySoon();
       });
     });
-    upstream.end();
+    // Not to be taken for a request of its own: the private socket serves nothing but an upgrade on this connection.
+    upstream.end(head);
   }
 
   /** Ends the idle connections. What is under way finishes, and its connections end with it. */
@@ -229,8 +227,15 @@ function abortWithClient({ socket }: IncomingMessage, response: ServerResponse, 
 
 function sendBody(request: IncomingMessage, upstream: ClientRequest): void {
   if (!hasBody(request)) return void upstream.end();
+  // Once the whole reply has come, Node itself no longer says that more of the body can be written.
+  upstream.once('socket', (socket) => {
+    const drain = (): void => void upstream.emit('drain');
+    socket.on('drain', drain);
+    upstream.once('close', () => socket.off('drain', drain));
+  });
+  // So that the client's connection can be used again, whatever became of the hop.
+  upstream.once('close', () => request.unpipe(upstream).resume());
   request.once('end', () => upstream.addTrailers(pairsOf(request.rawTrailers)));
-  request.on('error', () => upstream.destroy());
   request.pipe(upstream);
   flushHead(upstream); // the app may answer before the body has come
 }

@@ -1,5 +1,6 @@
 import { isAbsolute } from 'node:path';
 import { z } from 'zod';
+import { checked } from './checked.ts';
 import type { SessionKind } from './session-kinds.ts';
 
 /** What `sessionRouting()` takes. */
@@ -61,31 +62,4 @@ const schema = z.strictObject({
 export function completeOptions(options: SessionRoutingOptions): CompleteOptions {
   const { kind, secret, name, runtimeDirectory, bodyLimit, routing } = checked('sessionRouting()', schema, options);
   return { kind, secrets: typeof secret === 'string' ? [secret] : secret, name, runtimeDirectory, bodyLimit, routing };
-}
-
-/**
- * Parses options with a strict schema.
- *
- * @throws TypeError that names the caller, the key that is refused or unknown, and the key that was likely meant
- */
-export function checked<Schema extends z.ZodObject>(
-  caller: string,
-  schema: Schema,
-  options: unknown,
-): z.output<Schema> {
-  const result = schema.safeParse(options ?? {});
-  if (result.success) return result.data;
-  const [issue] = result.error.issues;
-  if (issue?.code === 'unrecognized_keys') {
-    const [unknown = ''] = issue.keys;
-    const meant = Object.keys(schema.shape).find((key) => resembles(key, unknown));
-    throw new TypeError(`${caller} has no option "${unknown}"${meant ? `; did you mean "${meant}"?` : ''}`);
-  }
-  const key = issue?.path.map(String).join('.');
-  throw new TypeError(`${caller}: ${key ? `option "${key}"` : 'the options'}: ${issue?.message ?? 'refused'}`);
-}
-
-function resembles(key: string, written: string): boolean {
-  const [a, b] = [key.toLowerCase(), written.toLowerCase()];
-  return a.startsWith(b.slice(0, 4)) || b.startsWith(a.slice(0, 4)) || a.includes(b) || b.includes(a);
 }

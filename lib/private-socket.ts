@@ -1,6 +1,6 @@
 import { chmodSync } from 'node:fs';
 import { Server, type IncomingMessage, type ServerOptions, type ServerResponse } from 'node:http';
-import type { Duplex } from 'node:stream';
+import type { Socket } from 'node:net';
 import { adoptOrigin } from './origin.ts';
 import type { RoutedServer } from './routed-servers.ts';
 import { checkSocketPath } from './socket-path.ts';
@@ -48,6 +48,7 @@ export class PrivateServer extends Server {
     super(options);
     this.#serverFor = serverFor;
     this.maxHeadersCount = 0;
+    this.on('connection', closeOneSide);
   }
 
   /** A sibling sends an upgrade as such only where its public server, and so this worker's, listens for upgrades. */
@@ -56,21 +57,46 @@ export class PrivateServer extends Server {
   }
 
   override emit(event: string | symbol, ...args: unknown[]): boolean {
-    if (event !== 'request' && event !== 'upgrade') return super.emit(event as string, ...args);
-    const [request, reply] = args as [IncomingMessage, ServerResponse | Duplex];
-    const { localPort, awaitsContinue } = adoptOrigin(request);
-    const server = this.#serverFor(localPort);
-    const publicEvent = awaitsContinue ? 'checkContinue' : event;
-    if (server === undefined || server.listenerCount(publicEvent) === 0) {
-      reply.destroy(); // nobody is there to answer
-      return false;
-    }
-    // Node's own rule, for a client that understands no chunks: the app's reply is framed as it would be for it.
-    if (request.httpVersionMajor < 1 || request.httpVersionMinor < 1) {
-      (reply as ServerResponse).useChunkedEncodingByDefault = /\bchunked\b/i.test(request.headers.te?.toString() ?? '');
-    }
-    return server.emit(publicEvent as string, ...args);
+    if (event === 'request') return this.#serve(...(args as [IncomingMessage, ServerResponse]));
+    if (event === 'upgrade') return this.#serveUpgrade(...(args as [IncomingMessage, Socket, Buffer]));
+    return super.emit(event as string, ...args);
   }
+
+  #serve(request: IncomingMessage, response: ServerResponse): boolean {
+    const { localPort, awaitsContinue } = adoptOrigin(request);
+    // Node's own rule, for a client that knows no chunks: its reply is framed here as it would be there.
+    if (request.httpVersionMajor < 1 || request.httpVersionMinor < 1) {
+      response.useChunkedEncodingByDefault = /\bchunked\b/i.test(String(request.headers['te']));
+    }
+    return this.#handOver(localPort, awaitsContinue ? 'checkContinue' : 'request', request, response);
+  }
+
+  #serveUpgrade(request: IncomingMessage, socket: Socket, head: Buffer): boolean {
+    const { localPort } = adoptOrigin(request);
+    delete (socket as { destroySoon?: unknown }).destroySoon; // it is the app's from now on
+    return this.#handOver(localPort, 'upgrade', request, socket, head);
+  }
+
+  #handOver(
+    localPort: number | undefined,
+    event: string,
+    ...args: [IncomingMessage, Destroyable, ...unknown[]]
+  ): boolean {
+    const server = this.#serverFor(localPort);
+    if (server !== undefined && server.listenerCount(event) > 0) return server.emit(event, ...args);
+    args[1].destroy(); // nobody is there to answer
+    return false;
+  }
+}
+
+type Destroyable = { destroy(): unknown };
+
+/**
+ * Lets an app that asks to close, by `Connection: close`, close only this side. To close with a body unread would take
+ * the reply away from the sibling, which closes as soon as it has read it.
+ */
+function closeOneSide(socket: Socket): void {
+  socket.destroySoon = () => void socket.setTimeout(keepAliveMilliseconds).end();
 }
 
 /** A private socket that listens. */

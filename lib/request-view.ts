@@ -57,6 +57,8 @@ export class RequestView {
   readonly #response: ServerResponse;
   readonly #parts: RequestViewParts;
   #sessionId: string | undefined;
+  /** Whether express-session had to make the session, because its store knows none of this ID. */
+  #isGenerated = false;
   #isHeadBeingWritten = false;
 
   /** The view by which express-session has given the request a session, if it has. */
@@ -102,6 +104,12 @@ export class RequestView {
 
   set sessionID(sessionId: string | undefined) {
     this.#sessionId = sessionId;
+  }
+
+  /** The ID for a session that express-session makes. */
+  generateId(): string {
+    this.#isGenerated = true;
+    return this.current.generate();
   }
 
   /** What express-session sees of the session. */
@@ -201,9 +209,9 @@ export class RequestView {
   }
 
   #hides(): boolean {
-    if (this.#parts.cookies !== 'router') return false;
-    const { phase, used, starts, cookieId, bodyId } = this.current;
-    return phase === 'handling' && !used && !starts && cookieId === undefined && bodyId === undefined;
+    if (!this.#isGenerated || this.#parts.cookies !== 'router') return false;
+    const { phase, used, starts } = this.current;
+    return phase === 'handling' && !used && !starts;
   }
 
   /** The session that the request names, as a cookie. One that was minted is in no store, so there is none to show. */

@@ -36,6 +36,11 @@ export class RoutedServers {
     return this.#opening;
   }
 
+  /** Resolves once the private socket is not about to be opened. */
+  async opened(): Promise<void> {
+    await this.#opening?.catch(() => undefined); // whoever asked for it has been told
+  }
+
   /**
    * The server that serves a forwarded request: the one with the port on which its client came in, else the first.
    * (Workers share their ports.)
@@ -51,11 +56,12 @@ export class RoutedServers {
   /** Puts the rule in front of the server's listeners, whenever they are added, by wrapping its `emit`. */
   wrap(server: RoutedServer): void {
     if (this.#restores.has(server)) return;
-    const dispatch = this.#dispatch;
+    let dispatch: Dispatch | undefined = this.#dispatch;
     const own = Object.getOwnPropertyDescriptor(server, 'emit');
     const emit = server.emit as (event: string | symbol, ...args: unknown[]) => boolean;
     const routedEmit = function (this: RoutedServer, event: string | symbol, ...args: unknown[]): boolean {
-      if (event !== 'request' && event !== 'checkContinue' && event !== 'upgrade') {
+      const isRouted = event === 'request' || event === 'checkContinue' || event === 'upgrade';
+      if (dispatch === undefined || !isRouted) {
         return emit.call(this, event, ...args);
       }
       dispatch(event, args, () => emit.call(this, event, ...args));
@@ -63,6 +69,7 @@ export class RoutedServers {
     };
     Object.defineProperty(server, 'emit', { value: routedEmit, configurable: true, enumerable: false, writable: true });
     this.#restores.set(server, () => {
+      dispatch = undefined;
       if (server.emit !== (routedEmit as unknown)) return; // somebody has wrapped it since
       if (own) Object.defineProperty(server, 'emit', own);
       else delete (server as { emit?: unknown }).emit;

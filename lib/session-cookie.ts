@@ -38,7 +38,7 @@ export function bridgeExpressSession(
     name,
     secret: [...secrets],
     // A store may also be asked to generate a session for the request itself.
-    genid: (seen: unknown) => (seen instanceof RequestView ? seen.current.generate() : genid(seen as IncomingMessage)),
+    genid: (seen: unknown) => (seen instanceof RequestView ? seen.generateId() : genid(seen as IncomingMessage)),
   };
   const { cookie } = options as { cookie?: unknown };
   if (typeof cookie === 'function') {

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { ResourcesSessionLifetimes, WebSessionLifetimes, type SessionLifetimes } from './lifetimes.ts';
-import { checked } from './options.ts';
+import { checked } from './checked.ts';
 import { routePattern } from './route-pattern.ts';
 import type { Clock } from './seconds.ts';
 
@@ -45,7 +45,10 @@ export interface ResourcesOptions {
   basePath?: string;
 }
 
-const path = z.string().startsWith('/', 'must begin with a slash');
+const path = z
+  .string()
+  .startsWith('/', 'must begin with a slash')
+  .regex(/^[^\s?#]*$/, 'must be a path without a query');
 const seconds = z.number().positive().finite();
 const basePath = z
   .string()

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { ListenOptions } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { Store } from 'express-session';
+import type { CookieOptions, Store } from 'express-session';
 import { bodySessionIdReader } from './bodies.ts';
 import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { Forwarder } from './forward.ts';
@@ -93,10 +93,12 @@ export function composeSessionRouting(
   const keeper = new SessionKeeper({ workerId, directory, lifetimes: kind.createLifetimes(clock), clock });
   /** Whether routing.session() is used: then the app has no express-session of its own. */
   let isBridged = false;
+  /** Where the app's session cookie is valid, as far as the routing knows. */
+  let cookieScope: CookieScope = {};
   const readCookie = signedCookieReader(name, secrets);
   const forwarder = new Forwarder({
     onGone: (response) => {
-      if (kind.cookies === 'express-session') expireCookie(response, name);
+      if (kind.cookies === 'express-session') expireCookie(response, name, cookieScope);
     },
   });
   const router = new SessionRouter({
@@ -133,6 +135,7 @@ export function composeSessionRouting(
     recordWorker(directory, workerId, claimsExpireSeconds === undefined ? {} : { claimsExpireSeconds });
   });
   const listening: Server[] = [];
+  let closing: Promise<void> | undefined;
 
   /** The session of a request for express-session, which may also run where the rule cannot. */
   function sessionOf(request: IncomingMessage): RequestSession {
@@ -195,6 +198,7 @@ export function composeSessionRouting(
       });
       keeper.watchStore(store);
       isBridged = true;
+      if (typeof options.cookie === 'object') cookieScope = options.cookie;
       return middleware;
     },
 
@@ -224,14 +228,17 @@ export function composeSessionRouting(
       keeper.end(current.sessionId);
     },
 
-    async close(): Promise<void> {
-      await Promise.all(listening.map((server) => new Promise((closed) => server.close(closed))));
-      await privateSocket?.close();
-      servers.close();
-      forwarder.close();
-      keeper.close();
-    },
+    close: () => (closing ??= close()),
   });
+
+  async function close(): Promise<void> {
+    await Promise.all(listening.map((server) => new Promise((closed) => server.close(closed))));
+    await servers.opened();
+    await privateSocket?.close();
+    servers.close();
+    forwarder.close();
+    keeper.close();
+  }
 
   function attach(server: RoutedServer): Promise<void> {
     servers.wrap(server);
@@ -265,6 +272,10 @@ function runtimeDirectoryOf({ routing, runtimeDirectory }: CompleteOptions): str
 }
 
 /** Lets the client forget a session whose worker is gone, or it could never log in again. */
-function expireCookie(response: ServerResponse, name: string): void {
-  response.appendHeader('Set-Cookie', `${name}=; Path=/; Expires=Thu, 01 Jan 1970 00:00:00 GMT; HttpOnly`);
+function expireCookie(response: ServerResponse, name: string, { path = '/', domain }: CookieScope): void {
+  const scope = `Path=${path}${domain === undefined ? '' : `; Domain=${domain}`}`;
+  response.appendHeader('Set-Cookie', `${name}=; ${scope}; Expires=Thu, 01 Jan 1970 00:00:00 GMT; HttpOnly`);
 }
+
+/** A browser takes a cookie for the same one only where these are the same. */
+type CookieScope = Pick<CookieOptions, 'path' | 'domain'>;

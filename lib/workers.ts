@@ -2,7 +2,7 @@ import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { checked } from './options.ts';
+import { checked } from './checked.ts';
 import { createRuntimeDirectory } from './runtime-directory.ts';
 import { Supervisor, type RunningWorkers } from './supervisor.ts';
 

@@ -1,0 +1,34 @@
+import type { z } from 'zod';
+
+/**
+ * Parses options with a strict schema.
+ *
+ * @throws TypeError that names the caller, the key that is refused or unknown, and the key that was likely meant
+ */
+export function checked<Schema extends z.ZodObject>(
+  caller: string,
+  schema: Schema,
+  options: unknown,
+): z.output<Schema> {
+  const result = schema.safeParse(options ?? {});
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  if (issue?.code === 'unrecognized_keys') {
+    const [unknown = ''] = issue.keys;
+    const keys = Object.keys(schema.shape);
+    const meant = keys.find((key) => contains(key, unknown)) ?? keys.find((key) => beginsAlike(key, unknown));
+    throw new TypeError(`${caller} has no option "${unknown}"${meant ? `; did you mean "${meant}"?` : ''}`);
+  }
+  const key = issue?.path.map(String).join('.');
+  throw new TypeError(`${caller}: ${key ? `option "${key}"` : 'the options'}: ${issue?.message ?? 'refused'}`);
+}
+
+function contains(key: string, written: string): boolean {
+  const [a, b] = [key.toLowerCase(), written.toLowerCase()];
+  return a.includes(b) || b.includes(a);
+}
+
+function beginsAlike(key: string, written: string): boolean {
+  const [a, b] = [key.toLowerCase(), written.toLowerCase()];
+  return a.startsWith(b.slice(0, 4)) || b.startsWith(a.slice(0, 4));
+}

@@ -1,0 +1,447 @@
+import { expect } from 'chai';
+import type express from 'express';
+import { randomUUID } from 'node:crypto';
+import { monotonicSeconds } from '../lib/seconds.ts';
+import type { RoutedSessionOptions } from '../lib/session-cookie.ts';
+import { resources, web, type ResourcesOptions, type SessionKind } from '../lib/session-kinds.ts';
+import type { RoutingInternals, SessionRouting } from '../lib/session-routing.ts';
+import {
+  appWith,
+  Client,
+  cookieOf,
+  Gate,
+  portOf,
+  probe,
+  send,
+  sessionIdIn,
+  startWorkers,
+  until,
+  type RawReply,
+  type Reply,
+  type Worker,
+  type Workers,
+} from './fixtures/routed.ts';
+
+const typed = (sessionId: string): object => ({ resources_session_id: sessionId });
+
+describe('resources()', () => {
+  it('reads the session from the bodies of seeds and closes, and from no other', () => {
+    const { namesSessionInBody, bodyField } = resources();
+    expect(bodyField).to.equal('resources_session_id');
+    for (const path of ['/seed_session', '/close_session', '/ng-rollout/a/SEED_session/']) {
+      expect(namesSessionInBody('POST', path)).to.equal(true);
+      expect(namesSessionInBody('GET', path)).to.equal(false);
+    }
+    expect(namesSessionInBody('POST', '/verify')).to.equal(false);
+  });
+
+  it('takes other paths for them', () => {
+    const { namesSessionInBody, createLifetimes } = resources({ seedPath: '/v1/open', closePath: '/v1/shut/' });
+    expect(namesSessionInBody('POST', '/v1/open/')).to.equal(true);
+    expect(namesSessionInBody('POST', '/V1/Shut')).to.equal(true);
+    expect(namesSessionInBody('POST', '/seed_session')).to.equal(false);
+    const lifetimes = createLifetimes(monotonicSeconds);
+    expect(lifetimes.starts({ method: 'POST', path: '/v1/open', headers: {} })).to.equal(true);
+    expect(lifetimes.starts({ method: 'POST', path: '/seed_session', headers: {} })).to.equal(false);
+  });
+
+  it('names its cookie resources.sid, and leaves its claims to the end of the server', () => {
+    expect(resources()).to.include({ kind: 'resources', cookieName: 'resources.sid', cookies: 'router' });
+    expect(resources().claimsExpireSeconds).to.equal(undefined);
+  });
+
+  it('takes a base path with a slash at its end or without', () => {
+    expect(resources({ basePath: '/api/v1/' }).basePath).to.equal('/api/v1');
+    expect(resources({ basePath: '/api/v1' }).basePath).to.equal('/api/v1');
+    expect(resources({ basePath: '/' }).basePath).to.equal('');
+    expect(resources().basePath).to.equal('');
+  });
+
+  it('makes lifetimes that know nothing of one another', () => {
+    const kind = resources();
+    const [one, other] = [kind.createLifetimes(monotonicSeconds), kind.createLifetimes(monotonicSeconds)];
+    one.served('s', { method: 'POST', path: '/seed_session', headers: {} }, 200);
+    expect([one.holds('s'), other.holds('s')]).to.deep.equal([true, false]);
+  });
+});
+
+describe('web()', () => {
+  it('names no session in bodies, and leaves cookies to express-session', () => {
+    const kind = web();
+    expect(kind).to.include({ kind: 'web', cookieName: 'connect.sid', cookies: 'express-session' });
+    expect(kind.namesSessionInBody('POST', '/seed_session')).to.equal(false);
+  });
+
+  it('lets the claims of a dead worker go after idleSeconds, a day by default', () => {
+    expect(web().claimsExpireSeconds).to.equal(86_400);
+    expect(web({ idleSeconds: 60 }).claimsExpireSeconds).to.equal(60);
+  });
+});
+
+describe('a claim', () => {
+  const windowSeconds = 0.15;
+  let workers: Workers;
+
+  afterEach(() => workers.close());
+
+  async function start(options: ResourcesOptions = {}): Promise<void> {
+    workers = await startWorkers(probe, { kind: resources({ closeRetryWindowSeconds: windowSeconds, ...options }) });
+  }
+
+  function post(index: number, path: string, json: object, sessionId?: string, more = {}): Promise<Reply> {
+    const headers = sessionId === undefined ? more : { cookie: cookieOf(sessionId), ...more };
+    return new Client().post(`${workers.all[index]?.url}${path}`, json, { headers });
+  }
+
+  /** Makes the last request of a session, and waits until its claim is gone, a window or more later. */
+  async function expectEndAfter(lastRequest: () => Promise<Reply>, seconds = windowSeconds): Promise<void> {
+    const sentAt = performance.now();
+    await lastRequest();
+    expect(workers.claims()).to.have.length(1);
+    await until(() => workers.claims().length === 0, 'the claim has ended');
+    expect(performance.now() - sentAt).to.be.at.least(seconds * 1000);
+  }
+
+  const windows = (count: number): Promise<void> =>
+    new Promise((resolve) => setTimeout(resolve, count * windowSeconds * 1000));
+
+  describe('of a resources session ends with no further request', () => {
+    it('a window after its close, by any worker', async () => {
+      await start();
+      await post(1, '/seed_session', typed('s'));
+      await windows(3);
+      await expectEndAfter(() => post(0, '/close_session', typed('s')));
+    });
+
+    it('a window after its verify', async () => {
+      await start();
+      const sessionId = sessionIdIn((await post(1, '/seed_session', {})).setCookies);
+      await windows(3);
+      await expectEndAfter(() => post(0, '/verify', {}, sessionId));
+    });
+
+    it('a window after routing.ended()', async () => {
+      await start();
+      const sessionId = sessionIdIn((await post(1, '/seed_session', {})).setCookies);
+      await windows(3);
+      await expectEndAfter(() => post(0, '/finish?end', {}, sessionId));
+    });
+
+    it('a window after routing.ended(), though the request that says so fails', async () => {
+      await start();
+      await post(1, '/seed_session', typed('s'));
+      await expectEndAfter(() => post(0, '/finish?end&status=500', {}, 's'));
+    });
+
+    it('a window after the last request of one that was never seeded', async () => {
+      await start();
+      const sessionId = sessionIdIn((await post(1, '/tool?use', {})).setCookies);
+      for (let round = 0; round < 5; round++) {
+        await windows(0.5);
+        await post(0, '/tool?use', {}, sessionId);
+        expect(workers.claims()).to.have.length(1);
+      }
+      await expectEndAfter(() => post(0, '/health', {}, sessionId));
+    });
+
+    it('a window after the cleanup close of a seed that failed', async () => {
+      await start();
+      await post(1, '/seed_session?status=500', typed('s'));
+      await windows(0.5);
+      await expectEndAfter(() => post(0, '/close_session', typed('s')));
+    });
+
+    it('a window after a seed that failed and was never closed', async () => {
+      await start();
+      await expectEndAfter(() => post(1, '/seed_session?status=422', typed('s')));
+    });
+
+    it('a window after the close of an ID that nobody knew', async () => {
+      await start();
+      await expectEndAfter(() => post(1, '/close_session', typed('s')));
+    });
+
+    it('a window after the last request that comes behind its close', async () => {
+      await start();
+      await post(1, '/seed_session', typed('s'));
+      await post(1, '/close_session', typed('s'));
+      for (let round = 0; round < 4; round++) {
+        await windows(0.5);
+        expect((await post(0, '/close_session', typed('s'))).json.worker).to.equal(1);
+      }
+      await expectEndAfter(() => post(0, '/verify', {}, 's'));
+    });
+
+    it('a window after a route that is declared to end sessions', async () => {
+      await start({ ends: ['/finish', 'DELETE /session'] });
+      await post(1, '/seed_session', typed('s'));
+      await post(1, '/verify', {}, 's');
+      await windows(2);
+      expect(workers.claims()).to.have.length(1);
+      await expectEndAfter(() => post(0, '/Finish/', {}, 's'));
+    });
+
+    it('a window after a seed whose client left before its reply', async () => {
+      const begun = new Gate();
+      workers = await startWorkers(
+        (routing, index) =>
+          probe(routing, index, {
+            onRequest(_request, response) {
+              begun.open();
+              return new Promise((resolve) => response.once('close', resolve));
+            },
+          }),
+        { kind: resources({ closeRetryWindowSeconds: windowSeconds }) },
+      );
+      const leaving = new AbortController();
+      const { signal } = leaving;
+      const seed = new Client().post(`${workers.all[1]?.url}/seed_session`, typed('s'), { signal });
+      await begun.opened;
+      expect(workers.claimantOf('s')).to.equal(1);
+      leaving.abort();
+      expect(await seed.catch((error: Error) => error.name)).to.equal('AbortError');
+      await until(() => workers.claims().length === 0, 'the claim has ended');
+    });
+
+    it('and is not made by routing.ended() of a request without a session', async () => {
+      await start();
+      expect((await post(1, '/health?end', {})).setCookies).to.deep.equal([]);
+      expect(workers.claims()).to.deep.equal([]);
+    });
+
+    it('a second or more after a request whose cookie names it and whose handler does not use it', async () => {
+      await start();
+      const sessionId = randomUUID();
+      await expectEndAfter(() => post(1, '/health', {}, sessionId), 1);
+    });
+  });
+
+  describe('of a resources session stays', () => {
+    const follows = { 'X-NG-Checkpoint-Close-Follows': '1' };
+    const stays: Record<string, () => Promise<unknown>> = {
+      'while it is open': () => post(1, '/tool?use', {}, 's'),
+      'after a verify that says that a close follows': () => post(0, '/verify', {}, 's', follows),
+      'after a verify that fails': () => post(0, '/verify?status=500', {}, 's'),
+      'after a close that fails': () => post(0, '/close_session?status=503', typed('s')),
+      'after another seed that fails': () => post(0, '/seed_session?status=409', typed('s')),
+      'after routing.ended() and another seed': async () => {
+        await post(0, '/finish?end', {}, 's');
+        await post(0, '/seed_session', typed('s'));
+      },
+    };
+    for (const [when, act] of Object.entries(stays)) {
+      it(when, async () => {
+        await start();
+        await post(1, '/seed_session', typed('s'));
+        await act();
+        await windows(4);
+        expect(workers.claimantOf('s')).to.equal(1);
+        expect((await post(0, '/tool?use', {}, 's')).json.worker).to.equal(1);
+      });
+    }
+
+    it('after another header that says so, and goes with the one by default', async () => {
+      await start({ closeFollowsHeader: 'X-Close-Follows' });
+      await post(1, '/seed_session', typed('s'));
+      await post(0, '/verify', {}, 's', { 'x-close-follows': 'yes' });
+      await windows(3);
+      expect(workers.claims()).to.have.length(1);
+      await expectEndAfter(() => post(0, '/verify', {}, 's', follows));
+    });
+
+    it('after a route that is declared to start sessions', async () => {
+      await start({ starts: ['/reset'] });
+      const sessionId = sessionIdIn((await post(1, '/reset', {})).setCookies) ?? '';
+      await windows(3);
+      expect(workers.claimantOf(sessionId)).to.equal(1);
+    });
+  });
+
+  describe('of a web session', () => {
+    async function startWeb(idleSeconds: number, cookie: { maxAge?: number } = {}, gate?: Gate): Promise<void> {
+      workers = await startWorkers(
+        (routing, index) =>
+          probe(routing, index, {
+            session: { saveUninitialized: true, cookie },
+            async onRequest(request) {
+              if (request.path === '/login') Object.assign(request.session, { user: 'me' });
+              if (request.path === '/logout') request.session.destroy(() => undefined);
+              if (request.path === '/slow') await gate?.opened;
+            },
+          }),
+        { kind: web({ idleSeconds }) },
+      );
+    }
+
+    function get(index: number, path: string, client: Client): Promise<Reply> {
+      return client.get(`${workers.all[index]?.url}${path}`);
+    }
+
+    it('lasts for idleSeconds after the last request', async () => {
+      await startWeb(0.3);
+      const client = new Client();
+      await get(1, '/login?use', client);
+      for (let round = 0; round < 4; round++) {
+        await windows(1);
+        expect((await get(0, '/page', client)).json.worker).to.equal(1);
+      }
+      await expectEndAfter(() => get(0, '/page', client), 0.3);
+    });
+
+    it('lasts as long as its cookie, in whole seconds', async () => {
+      await startWeb(600, { maxAge: 400 });
+      const client = new Client();
+      await expectEndAfter(() => get(1, '/login?use', client), 0.4);
+    });
+
+    it('lasts while a request of it is served', async () => {
+      const gate = new Gate();
+      await startWeb(0.1, {}, gate);
+      const client = new Client();
+      await get(1, '/login?use', client);
+      const slow = get(0, '/slow', client);
+      await windows(4);
+      expect(workers.claims()).to.have.length(1);
+      gate.open();
+      expect((await slow).json.worker).to.equal(1);
+    });
+
+    it('ends with the session', async () => {
+      await startWeb(600);
+      const client = new Client();
+      await get(1, '/login?use', client);
+      await expectEndAfter(() => get(0, '/logout', client), 0);
+    });
+  });
+});
+
+describe('three workers', () => {
+  /** Numbers from 0 up to a bound, the same ones for the same start. */
+  function randomFrom(start: number): (bound: number) => number {
+    let state = start;
+    return (bound) => {
+      state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+      return Math.floor((state / 2 ** 32) * bound);
+    };
+  }
+
+  /** Handlers that do with their sessions what handlers do, and count what they have seen of each. */
+  function newApp(session: RoutedSessionOptions): (routing: SessionRouting) => express.Express {
+    return (routing) => {
+      const seen = new Map<string, number>();
+      return appWith(
+        routing,
+        (app) => {
+          const tell = (request: express.Request, response: express.Response): void => {
+            const { sessionID, session } = request;
+            seen.set(sessionID, (seen.get(sessionID) ?? 0) + 1);
+            response.json({ sessionID, session, seen: seen.get(sessionID) });
+          };
+          app.set('env', 'test');
+          app.all(/seed_session|close_session|health/i, ({ query, body }, response) => {
+            response.status(Number(query['status'] ?? 200)).json(body);
+          });
+          app.all('/save', (request, response) => {
+            const kept = request.session as { value?: number };
+            kept.value = (kept.value ?? 0) + 1;
+            tell(request, response);
+          });
+          app.all('/regenerate', (request, response) => {
+            request.session.regenerate(() => tell(request, response));
+          });
+          app.all('/reload', (request, response) => {
+            request.session.reload((error) => (error ? response.sendStatus(404) : tell(request, response)));
+          });
+          app.all('/destroy', (request, response) => {
+            request.session.destroy(() => response.json(request.sessionID));
+          });
+          app.all('/null', (request, response) => {
+            Object.assign(request, { session: null });
+            response.json('none');
+          });
+          app.all('/fail', (request, _response, next) => {
+            Object.assign(request.session, { value: 'failed' });
+            next(new Error('failed'));
+          });
+          app.all('/late', (request, response) => {
+            response.write('begun, ');
+            response.end(String(seen.get(request.sessionID)));
+          });
+          app.all('/redirect', (request, response) => {
+            Object.assign(request.session, { value: 0 });
+            response.append('Set-Cookie', 'other=1').redirect('/save');
+          });
+          app.use(tell);
+        },
+        session,
+      );
+    };
+  }
+
+  const paths = (
+    '/seed_session /Seed_Session/ /seed_session?status=500 /seed_session?status=409 /close_session ' +
+    '/ng-rollout/x/seed_session /health /start /verify /save /tell /regenerate /destroy /null /reload /fail /late /redirect'
+  ).split(' ');
+
+  /** A reply without the fields that belong to its connection and its time. */
+  function comparable({ status, text, rawHeaders }: RawReply): object {
+    const own = /^(date|connection|transfer-encoding)$/i;
+    const fields = rawHeaders.flatMap((name, at) => {
+      return at % 2 === 0 && !own.test(name) ? [`${name}: ${rawHeaders[at + 1]}`] : [];
+    });
+    return { status, text, fields };
+  }
+
+  const kinds: Record<string, [SessionKind, RoutedSessionOptions]> = {
+    'a resources server': [resources({ starts: ['/start'] }), {}],
+    'a resources server that saves every session': [resources(), { saveUninitialized: true, rolling: true }],
+    'a resources server that unsets sessions': [resources(), { resave: true, unset: 'destroy' }],
+    'a web app': [web(), {}],
+    'a web app that saves every session': [web(), { saveUninitialized: true, rolling: true }],
+    'a web app that unsets sessions': [web(), { resave: true, unset: 'destroy' }],
+  };
+  for (const [what, [kind, session]] of Object.entries(kinds)) {
+    it(`answer 300 requests of any kind as one does, for ${what}`, async () => {
+      const options = (): { kind: SessionKind; internals: RoutingInternals } => {
+        let minted = 0;
+        return { kind, internals: { mint: () => `minted-${++minted}` } };
+      };
+      const one = await startWorkers(newApp(session), { ...options(), count: 1, shared: false });
+      const three = await startWorkers(newApp(session), { ...options(), count: 3 });
+      const below = randomFrom(7);
+      const any = <T>(list: readonly T[]): T => list[below(list.length)] as T;
+      const name = kind.cookieName;
+      const jars = ['', '', ''];
+      try {
+        for (let step = 0; step < 300; step++) {
+          const jar = below(jars.length);
+          const own = jars[jar] ?? '';
+          const strange = ['', `${name}=s%3Aa.b`, `other=1; ${own}`, cookieOf('a', name, 'another secret')];
+          const cookie = any([own, own, own, cookieOf(any(['a', 'b', 'minted-1']), name), any(strange)]);
+          const target = any(paths);
+          const method = /session|start|verify/i.test(target) ? 'POST' : any(['GET', 'HEAD', 'POST']);
+          const sessionId = any(['a', 'b', 'c', 7, undefined, /s%3A([^.]*)\./.exec(own)?.[1]]);
+          const body = {
+            fields: ['Content-Type', 'application/json'],
+            body: JSON.stringify({ resources_session_id: sessionId }),
+          };
+          const { fields, ...more } = method === 'POST' ? body : { fields: [] };
+          const request = {
+            method,
+            target,
+            fields: [...fields, ...(cookie === '' ? [] : ['Cookie', cookie])],
+            ...more,
+          };
+          const expected = await send({ to: portOf((one.all[0] as Worker).server), ...request });
+          const reply = await send({ to: portOf((any(three.all) as Worker).server), ...request });
+          expect(comparable(reply), `request ${step}: ${method} ${target}`).to.deep.equal(comparable(expected));
+          const sent = expected.setCookies.find((field) => field.startsWith(`${name}=`));
+          if (sent !== undefined) jars[jar] = sent.split(';', 1)[0] ?? '';
+        }
+      } finally {
+        await one.close();
+        await three.close();
+      }
+    });
+  }
+});
