@@ -29,8 +29,8 @@ const appSocket = join(folder, 'app.sock');
 const children: ChildProcess[] = [];
 
 async function worker(...args: string[]): Promise<Route> {
-  const child = fork(new URL('./hop-server.ts', import.meta.url), args, {
-    execArgv: ['--import', 'tsx'],
+  const child = fork(new URL('./hop-server.js', import.meta.url), args, {
+    execArgv: [],
     env: { ...process.env, NODE_ENV: 'production', ...directory.env },
     stdio: ['ignore', 'inherit', 'ignore', 'ipc'],
   });

@@ -18,8 +18,8 @@ interface Server {
 }
 
 async function start(variant: string, env: Record<string, string>): Promise<Server> {
-  const child = fork(new URL('./middleware-server.ts', import.meta.url), [variant], {
-    execArgv: ['--import', 'tsx'],
+  const child = fork(new URL('./middleware-server.js', import.meta.url), [variant], {
+    execArgv: [],
     env: { ...process.env, NODE_ENV: 'production', ...env },
   });
   const [{ port }] = (await once(child, 'message')) as [{ port: number }];

@@ -1,10 +1,9 @@
 import express from 'express';
 import { once } from 'node:events';
 import { chmodSync } from 'node:fs';
-import type { AddressInfo } from 'node:net';
-import { resources } from '../../lib/session-kinds.ts';
-import { sessionRouting } from '../../lib/session-routing.ts';
+import { resources, sessionRouting } from 'express-session-routing';
 
+// JavaScript, and the built package: a loader that transforms sources makes every closure dearer.
 // A worker; with a path, the same app listens there too, without the rule, for other proxies to forward to.
 const [, , path] = process.argv;
 const routing = sessionRouting({ secret: 'benchmark', kind: resources() });
@@ -17,7 +16,7 @@ app.post('/seed_session', (_request, response) => {
   response.json({});
 });
 app.post('/step', express.raw({ type: () => true }), (request, response) => {
-  response.json({ bytes: (request.body as Buffer).length });
+  response.json({ bytes: request.body.length });
 });
 app.get('/state', (_request, response) => {
   response.json({ status: 'ok' });
@@ -30,5 +29,5 @@ if (path !== undefined) {
   await once(app.listen(path), 'listening');
   chmodSync(path, 0o777); // nginx forwards as another user
 }
-process.send?.({ port: (server.address() as AddressInfo).port });
+process.send({ port: server.address().port });
 process.on('disconnect', () => process.exit());
