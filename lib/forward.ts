@@ -3,19 +3,22 @@ import {
   request as httpRequest,
   type ClientRequest,
   type IncomingMessage,
-  type RequestOptions,
   type ServerResponse,
 } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { setTimeout } from 'node:timers/promises';
 import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
-import { heldOfRequest, heldOfUpgrade, originField, pairsOf, replyFields, requestFields } from './headers.ts';
+import { heldFields, originField, pairsOf, requestFields } from './headers.ts';
 import { originOf } from './origin.ts';
 import { flushHead, headOf, passInterim, passReply } from './replies.ts';
 import { isSocketGone } from './socket-path.ts';
 
 /** Shorter than the private socket keeps an idle connection, so that it is this side that closes it. */
 const idleMilliseconds = 15_000;
+
+/** Ample for a process that is being killed, which closes its connections just before the socket that it listens on. */
+const dyingMilliseconds = 100;
 
 /** Node cuts the fields of a head off, or takes it for an attack, where the worker that wrote it has set no limit. */
 const maximumHeadBytes = 2 ** 31 - 1;
@@ -71,7 +74,7 @@ export class Forwarder {
   forward(request: IncomingMessage, response: ServerResponse, target: ForwardTarget): void {
     if (request.socket.destroyed) return; // the client left while its session was looked up
     checkBody(request);
-    const upstream = this.#send(request, target, heldOfRequest, { agent: this.#agent });
+    const upstream = this.#send(request, target);
     abortWithClient(request, response, upstream);
     let reply: IncomingMessage | undefined;
     upstream.on('information', (interim) => passInterim(interim, response));
@@ -88,42 +91,30 @@ export class Forwarder {
   }
 
   /**
-   * Forwards an upgrade request, and joins both connections once the claimant has switched protocols.
+   * Forwards an upgrade request, and passes on as they are the bytes that either side sends from then on.
    *
    * @param socket the client's connection, which Node's own server has let go
    * @param head what the client has sent behind the request
-   * @throws SessionRoutingError as {@link forward}
    */
-  forwardUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, target: ForwardTarget): void {
-    if (socket.destroyed) return;
+  forwardUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, { socketPath }: ForwardTarget): void {
     const client = socket as Socket;
-    const { socketPath } = target;
-    const upstream = this.#send(request, target, heldOfUpgrade, {
-      createConnection: () => connect({ path: socketPath, allowHalfOpen: true }),
+    if (client.destroyed) return;
+    const claimant = connect({ path: socketPath, allowHalfOpen: true });
+    let failure: Error = new Error('The claimant closed the connection of an upgrade before it replied.');
+    claimant.on('error', (error) => (failure = error));
+    claimant.once('close', () => {
+      if (claimant.bytesRead === 0) void this.#refuseUpgrade(client, failure, socketPath);
     });
-    client.on('error', () => upstream.destroy());
-    client.once('close', () => upstream.destroy());
-    upstream.on('information', (interim) => client.write(headOf(interim, interim.rawHeaders)));
-    upstream.once('upgrade', (reply, claimant, claimantHead) => {
-      client.write(headOf(reply, reply.rawHeaders));
-      client.write(claimantHead);
-      join(client, claimant);
+    claimant.once('readable', () => {
+      if (claimant.bytesRead > 0) relay(claimant, client);
+      else claimant.destroy();
     });
-    upstream.once('response', (reply) => {
-      const fields = pairsOf(replyFields(reply.rawHeaders)).filter(([name]) => !/^transfer-encoding$/i.test(name));
-      client.write(headOf(reply, fields.flat())); // what was in chunks ends with the connection
-      reply.on('error', () => client.destroy());
-      reply.once('end', () => client.destroySoon());
-      reply.pipe(client);
-    });
-    upstream.on('error', (error) => {
-      void this.#refusalFor(error, socketPath).then((refusal) => {
-        client.end(refusalBytes(refusal));
-        client.destroySoon();
-      });
-    });
-    // Not to be taken for a request of its own: the private socket serves nothing but an upgrade on this connection.
-    upstream.end(head);
+    const { method, httpVersion, rawHeaders } = request;
+    const fields = [...requestFields(rawHeaders, new Set()), originField, originOf(request, false)];
+    claimant.write(headOf(`${method} ${targetOf(request)} HTTP/${httpVersion}`, fields));
+    // None of this can be taken for a request: on this connection, the private socket serves the upgrade and no more.
+    claimant.write(head);
+    relay(client, claimant);
   }
 
   /** Ends the idle connections. What is under way finishes, and its connections end with it. */
@@ -132,26 +123,25 @@ export class Forwarder {
     this.#agent.dropIdle();
   }
 
-  #send(
-    request: IncomingMessage,
-    { socketPath, awaitsContinue = false }: ForwardTarget,
-    held: ReadonlySet<string>,
-    options: RequestOptions,
-  ): ClientRequest {
-    const { method = 'GET', url = '/', rawHeaders } = request;
-    // Express cuts the path of a mount off `url`.
-    const { originalUrl: path = url } = request as { originalUrl?: string };
-    const headers = [...requestFields(rawHeaders, held), originField, originOf(request, awaitsContinue)];
-    if (held.has('connection')) headers.push('Connection', 'keep-alive');
-    if (!isFramed(request, held) && impliesBody(method)) headers.push('Content-Length', '0');
-    const limits = { maxHeaderSize: maximumHeadBytes };
+  #send(request: IncomingMessage, { socketPath, awaitsContinue = false }: ForwardTarget): ClientRequest {
+    const { method = 'GET', rawHeaders } = request;
+    const headers = [...requestFields(rawHeaders, heldFields), originField, originOf(request, awaitsContinue)];
+    headers.push('Connection', 'keep-alive');
+    if (!isFramed(request) && impliesBody(method)) headers.push('Content-Length', '0');
     try {
-      const upstream = httpRequest({ socketPath, method, path, headers, setHost: false, ...limits, ...options });
+      const upstream = httpRequest({
+        agent: this.#agent,
+        socketPath,
+        method,
+        path: targetOf(request),
+        headers,
+        setHost: false,
+        maxHeaderSize: maximumHeadBytes,
+      });
       upstream.maxHeadersCount = 0; // no limit
       return upstream;
     } catch (error) {
-      const detail =
-        'The request has a field or a target that cannot be passed on to the worker that holds this session.';
+      const detail = 'The request has a field that cannot be passed on to the worker that holds this session.';
       throw new SessionRoutingError('CLAIMANT_UNREACHABLE', detail, { cause: error });
     }
   }
@@ -164,10 +154,16 @@ export class Forwarder {
     refuse(response, refusal);
   }
 
+  async #refuseUpgrade(client: Socket, error: Error, path: string): Promise<void> {
+    if (client.destroyed) return;
+    client.end(refusalBytes(await this.#refusalFor(error, path)));
+    client.destroySoon();
+  }
+
   async #refusalFor(error: NodeJS.ErrnoException, socketPath: string): Promise<SessionRoutingError> {
     const isConnecting = error.syscall === 'connect';
     const isRefused = isConnecting && (error.code === 'ECONNREFUSED' || error.code === 'ENOENT');
-    if (isRefused || (!isConnecting && (await isSocketGone(socketPath)))) {
+    if (isRefused || (!isConnecting && (await isGone(socketPath)))) {
       this.#agent.dropIdle(socketPath);
       return new SessionRoutingError(
         'SESSION_GONE',
@@ -191,13 +187,24 @@ export class Forwarder {
   }
 }
 
-function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+/** Whether a claimant is gone that has broken a connection off. */
+async function isGone(socketPath: string): Promise<boolean> {
+  if (await isSocketGone(socketPath)) return true;
+  await setTimeout(dyingMilliseconds);
+  return isSocketGone(socketPath);
 }
 
-function isFramed({ headers }: IncomingMessage, held: ReadonlySet<string>): boolean {
-  if (headers['content-length'] !== undefined) return true;
-  return headers['transfer-encoding'] !== undefined && !held.has('transfer-encoding');
+/** The request's target as its client sent it: Express cuts the path of a mount off `url`. */
+function targetOf(request: IncomingMessage & { originalUrl?: string }): string {
+  return request.originalUrl ?? request.url ?? '/';
+}
+
+function isFramed({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || headers['content-length'] !== undefined;
+}
+
+function hasBody(request: IncomingMessage): boolean {
+  return isFramed(request) && request.headers['content-length'] !== '0';
 }
 
 /** Whether Node's client would send chunks where nothing frames a request (see its `useChunkedEncodingByDefault`). */
@@ -240,14 +247,9 @@ function sendBody(request: IncomingMessage, upstream: ClientRequest): void {
   flushHead(upstream); // the app may answer before the body has come
 }
 
-/** Passes bytes both ways. When one connection closes, so does the other, once it has sent what it was given. */
-function join(client: Socket, claimant: Socket): void {
-  for (const [from, to] of [
-    [client, claimant],
-    [claimant, client],
-  ] as const) {
-    from.on('error', () => to.destroy());
-    from.once('close', () => (from.readableEnded ? to.destroySoon() : to.destroy()));
-    from.pipe(to);
-  }
+/** Passes bytes on. When their source closes, so does where they go, once it has sent what it was given. */
+function relay(from: Socket, to: Socket): void {
+  from.on('error', () => to.destroy());
+  from.once('close', () => (from.readableEnded ? to.destroySoon() : to.destroy()));
+  from.pipe(to);
 }

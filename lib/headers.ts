@@ -8,18 +8,20 @@ const ownPrefix = 'x-session-routing-';
 export const originField = `${ownPrefix}origin`;
 
 /**
- * Fields of a request on which Node's HTTP client or server would act between two workers. They cross under another
- * name, so that the hop frames and keeps its connection by itself and the app sees them as its client sent them.
- * (Node writes no `Trailer` without a chunked body, the head of a request with `Expect` in UTF-8, and takes a
- * `Content-Disposition` behind `Content-Length` for UTF-8.)
+ * Fields of a request on which Node's HTTP client and server would act between two workers. They cross under another
+ * name, so that the hop frames and keeps its connection by itself, and the app sees them as its client sent them.
+ *
+ * - `Connection` is about the client's own connection (RFC 9110, section 7.6.1), and Node takes `Proxy-Connection` for it.
+ * - With `Expect`, Node sends the head in UTF-8; and it is the app, if anybody, who is to meet the expectation.
+ * - Node refuses to send `Trailer` without a chunked body, and takes a `Content-Disposition` behind the length for UTF-8.
  */
-const heldFields = ['expect', 'trailer', 'content-disposition'];
-
-/** Held back from the hop: `Connection` is about the client's own connection (RFC 9110, section 7.6.1). */
-export const heldOfRequest: ReadonlySet<string> = new Set([...heldFields, 'connection', 'proxy-connection']);
-
-/** Held back from the hop of an upgrade: what follows its head is no body, whatever the head says. */
-export const heldOfUpgrade: ReadonlySet<string> = new Set([...heldFields, 'transfer-encoding']);
+export const heldFields: ReadonlySet<string> = new Set([
+  'connection',
+  'proxy-connection',
+  'expect',
+  'trailer',
+  'content-disposition',
+]);
 
 /** The members of a request that hold its fields. */
 export interface RequestFields {

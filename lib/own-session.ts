@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Store } from 'express-session';
 import { SessionRoutingError } from './errors.ts';
 import type { RequestSession } from './request-session.ts';
-import { setCookies } from './request-view.ts';
+import { replaceSetCookies, setCookies } from './session-cookie.ts';
 import type { SignedCookieReader } from './session-id.ts';
 
 /** What is needed to follow an express-session that the app mounts itself. */
@@ -92,9 +92,10 @@ function claimNamedSession(
   } catch (error) {
     refusal = error;
   }
-  const kept = fields.filter((each) => each !== field);
-  if (kept.length > 0) response.setHeader('Set-Cookie', kept);
-  else response.removeHeader('Set-Cookie');
+  replaceSetCookies(
+    response,
+    fields.filter((each) => each !== field),
+  );
   const { code, message } = refusal as SessionRoutingError;
   process.emitWarning(`The cookie of a new session was not sent. ${message}`, { type: 'SessionRoutingWarning', code });
 }

@@ -68,6 +68,7 @@ export class PrivateServer extends Server {
     if (request.httpVersionMajor < 1 || request.httpVersionMinor < 1) {
       response.useChunkedEncodingByDefault = /\bchunked\b/i.test(String(request.headers['te']));
     }
+    cutAtLength(response as ServerResponse & ReplyInternals);
     return this.#handOver(localPort, awaitsContinue ? 'checkContinue' : 'request', request, response);
   }
 
@@ -99,9 +100,47 @@ function closeOneSide(socket: Socket): void {
   socket.destroySoon = () => void socket.setTimeout(keepAliveMilliseconds).end();
 }
 
+/** Members of Node's replies that its type declarations leave out. */
+interface ReplyInternals {
+  /** What the head says; null where it says nothing. */
+  readonly _contentLength: number | null;
+  _implicitHeader(): void;
+}
+
+/**
+ * Sends no byte of a reply beyond its `Content-Length`. To the client that sent the request they would be a nuisance;
+ * behind them, on the shared connection, they would be the beginning of another client's reply.
+ */
+function cutAtLength(response: ServerResponse & ReplyInternals): void {
+  const { write, end } = response;
+  let length = 0;
+
+  const cut = ([chunk, encoding, ...rest]: unknown[]): unknown[] => {
+    if (typeof chunk !== 'string' && !(chunk instanceof Uint8Array)) return [chunk, encoding, ...rest];
+    if (!response.headersSent && response.hasHeader('Content-Length')) response._implicitHeader();
+    const { _contentLength: limit } = response;
+    const before = length;
+    length += typeof chunk === 'string' ? Buffer.byteLength(chunk, encodingOf(encoding)) : chunk.length;
+    if (!response.headersSent || response.chunkedEncoding || limit === null || length <= limit) {
+      return [chunk, encoding, ...rest];
+    }
+    const bytes = typeof chunk === 'string' ? Buffer.from(chunk, encodingOf(encoding)) : chunk;
+    return [bytes.subarray(0, Math.max(0, limit - before)), encoding, ...rest];
+  };
+  response.write = (...args: unknown[]) => Reflect.apply(write, response, cut(args));
+  response.end = (...args: unknown[]) => Reflect.apply(end, response, cut(args));
+}
+
+function encodingOf(argument: unknown): BufferEncoding | undefined {
+  return typeof argument === 'string' ? (argument as BufferEncoding) : undefined;
+}
+
 /** A private socket that listens. */
 export interface PrivateSocket {
-  /** Stops accepting, and resolves once the requests under way have ended. The socket file is gone then. */
+  /**
+   * Stops accepting and removes the socket file. Resolves once the requests that are under way have ended, and about a
+   * second later at most.
+   */
   close(): Promise<void>;
 }
 
@@ -122,11 +161,11 @@ export async function openPrivateSocket({ path, serverFor }: PrivateSocketOption
     });
   });
   chmodSync(path, 0o600); // until here the directory, which is 0700, protects it
-  return {
-    close: () =>
-      new Promise((resolve, reject) => {
-        server.keepAliveTimeout = 1; // what falls idle from now on ends in a second
-        server.close((error) => (error ? reject(error) : resolve()));
-      }),
-  };
+  let closing: Promise<void> | undefined;
+  const close = (): Promise<void> =>
+    new Promise((resolve, reject) => {
+      server.keepAliveTimeout = 1; // milliseconds, to which Node adds a second: so long lasts what falls idle from now on
+      server.close((error) => (error ? reject(error) : resolve()));
+    });
+  return { close: () => (closing ??= close()) };
 }

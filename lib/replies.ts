@@ -6,10 +6,11 @@ const noBytes = Buffer.alloc(0);
 /** Passes an interim reply (1xx) on, unless the reply itself has begun. */
 export function passInterim(interim: InformationEvent, response: ServerResponse): void {
   if (response.headersSent || response.destroyed) return;
-  if (interim.statusCode === 100) return response.writeContinue();
+  const { statusCode, statusMessage, rawHeaders } = interim;
+  if (statusCode === 100) return response.writeContinue();
   // `writeEarlyHints()` would refuse several links in one field, which is how it writes them itself.
   const raw = response as ServerResponse & { _writeRaw(bytes: Buffer): void };
-  raw._writeRaw(headOf(interim, interim.rawHeaders));
+  raw._writeRaw(headOf(`HTTP/1.1 ${statusCode} ${statusMessage}`, rawHeaders));
 }
 
 /**
@@ -51,11 +52,8 @@ export function flushHead(message: ClientRequest | ServerResponse): void {
   message.write(noBytes);
 }
 
-/** The head of a reply in bytes. */
-export function headOf(
-  { statusCode = 502, statusMessage = '' }: Pick<IncomingMessage, 'statusCode' | 'statusMessage'>,
-  fields: RawHeaders,
-): Buffer {
+/** A head in bytes. */
+export function headOf(startLine: string, fields: RawHeaders): Buffer {
   const lines = pairsOf(fields).map(([name, value]) => `${name}: ${value}\r\n`);
-  return Buffer.from(`HTTP/1.1 ${statusCode} ${statusMessage}\r\n${lines.join('')}\r\n`, 'latin1');
+  return Buffer.from(`${startLine}\r\n${lines.join('')}\r\n`, 'latin1');
 }

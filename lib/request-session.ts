@@ -38,11 +38,8 @@ export class RequestSession {
   readonly starts: boolean;
   /** Whether the handler read or wrote the session. */
   used = false;
-  /**
-   * `reading` while express-session finds the session out, `handling` from when it has handed one over. `unread` before,
-   * and where it declines.
-   */
-  phase: 'unread' | 'reading' | 'handling' = 'unread';
+  /** Whether routing.session() has handed a session over to the app. */
+  isHandedOver = false;
   /** Where what express-session made of the session can be looked at without using it. */
   properties: SessionProperties;
 
@@ -107,7 +104,7 @@ export class RequestSession {
    * router decides on IDs, and a new one ever after. (Otherwise a login keeps the ID from before it: session fixation.)
    */
   generate(): string {
-    if (this.phase === 'handling') {
+    if (this.isHandedOver) {
       this.sessionId = this.mint();
       this.used = true;
       return this.sessionId;
@@ -198,7 +195,7 @@ export class RequestSession {
     }
     if (sessionId !== this.sessionId) return false;
     // An ID that was minted for an express-session that declined: no app and no client has seen it.
-    if (this.isNew(sessionId) && this.phase !== 'handling') return false;
+    if (this.isNew(sessionId) && !this.isHandedOver) return false;
     return this.used || this.starts || sessionId === this.bodyId || lifetimes.holds(sessionId);
   }
 

@@ -2,19 +2,16 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { debuglog } from 'node:util';
 import type { Session, Store } from 'express-session';
 import type { RequestSession } from './request-session.ts';
-import { signCookie, type SignedCookieReader } from './session-id.ts';
+import { signCookie } from './session-id.ts';
 
 const debug = debuglog('express-session-routing');
 
-/** What a view needs to know of the routing and of express-session's options. */
+/** What a view needs to know of the routing. */
 export interface RequestViewParts {
   readonly name: string;
   readonly secrets: readonly string[];
-  readonly readCookie: SignedCookieReader;
   /** As {@link SessionKind.cookies} has it. */
   readonly cookies: 'router' | 'express-session';
-  /** express-session's option of that name. */
-  readonly proxy: boolean | undefined;
 }
 
 type SessionOrNone = (Session & { cookie: SerializableCookie }) | null | undefined;
@@ -51,7 +48,7 @@ export class RequestView {
   readonly originalUrl: string | undefined;
   readonly headers: IncomingMessage['headers'];
   sessionStore: Store | undefined;
-  /** The session that express-session has made or found, whether or not it is shown. */
+  /** The session that express-session has made or found. */
   stored: SessionOrNone;
 
   readonly #response: ServerResponse;
@@ -77,7 +74,6 @@ export class RequestView {
     // In a field that is as the router read it, express-session will find what the router found.
     const isAsRouted = current.cookieId !== undefined && headers.cookie === current.cookieField;
     this.headers = isAsRouted ? headers : { cookie: this.#cookie(), 'x-forwarded-proto': headers['x-forwarded-proto'] };
-    current.phase = 'reading';
     Object.defineProperty(this, 'session', shownSession);
   }
 
@@ -112,21 +108,24 @@ export class RequestView {
     return this.current.generate();
   }
 
+  /** The session, whether or not it is shown, as long as `req.session.destroy()` has not deleted it. */
+  get standing(): SessionOrNone {
+    return Object.hasOwn(this, 'session') ? this.stored : undefined;
+  }
+
   /** What express-session sees of the session. */
   shown(): SessionOrNone {
     if (this.#hides()) return undefined;
-    if (this.current.phase !== 'handling') return this.stored;
+    if (!this.current.isHandedOver) return this.stored;
     const own = Object.getOwnPropertyDescriptor(this.request, 'session');
     return own?.get === appSession.get ? this.stored : own?.value; // the app may have deleted it, and set another
   }
 
-  /** Lets the app have the session that express-session has made or found; it calls `next` again with later errors. */
-  handOver(error: unknown): void {
+  /** Lets the app have the session that express-session has made or found. */
+  handOver(): void {
     const { request, current } = this;
-    if (current.phase !== 'reading') return;
-    current.phase = 'unread';
-    if (error !== undefined || !this.stored) return;
-    current.phase = 'handling';
+    if (!this.stored) return; // express-session has declined
+    current.isHandedOver = true;
     current.properties = this;
     request[viewOf] = this;
     request.sessionStore = this.sessionStore;
@@ -137,7 +136,7 @@ export class RequestView {
   /** The session for the app, which thereby uses it. */
   readSession(): SessionOrNone {
     this.#use();
-    return Object.hasOwn(this, 'session') ? this.stored : undefined;
+    return this.standing;
   }
 
   writeSession(session: SessionOrNone): void {
@@ -166,33 +165,6 @@ export class RequestView {
     }
   }
 
-  /**
-   * Adds the session's cookie to a head that is about to be written, where the rule wants it and express-session did
-   * not set it, and takes it off a 5xx.
-   */
-  finishHead(status: number): void {
-    const { cookies, name, secrets, readCookie } = this.#parts;
-    const { starts, used, sessionId, phase } = this.current;
-    if (cookies !== 'router' || phase !== 'handling') return;
-    const fields = setCookies(this.#response);
-    const isSent = (field: string): boolean => field.startsWith(`${name}=`);
-    if (status >= 500) {
-      const kept = fields.filter((field) => !isSent(field) || readCookie(field.split(';', 1)[0]) === undefined);
-      if (kept.length === 0) this.#response.removeHeader('Set-Cookie');
-      else if (kept.length < fields.length) this.#response.setHeader('Set-Cookie', kept);
-      return;
-    }
-    const { session } = this;
-    if (!session || sessionId === undefined || fields.some(isSent)) return;
-    if (!starts && !(used && this.current.isNew(sessionId))) return;
-    if (session.cookie.secure && !this.#isSecure()) return;
-    session.touch();
-    this.#response.setHeader('Set-Cookie', [
-      ...fields,
-      session.cookie.serialize(name, signCookie(sessionId, secrets[0] ?? '')),
-    ]);
-  }
-
   #use(): void {
     const { current } = this;
     if (current.used) return;
@@ -210,8 +182,8 @@ export class RequestView {
 
   #hides(): boolean {
     if (!this.#isGenerated || this.#parts.cookies !== 'router') return false;
-    const { phase, used, starts } = this.current;
-    return phase === 'handling' && !used && !starts;
+    const { isHandedOver, used, starts } = this.current;
+    return isHandedOver && !used && !starts;
   }
 
   /** The session that the request names, as a cookie. One that was minted is in no store, so there is none to show. */
@@ -219,16 +191,6 @@ export class RequestView {
     const { name, secrets } = this.#parts;
     const { bodyId, cookieId = bodyId } = this.current;
     return cookieId === undefined ? undefined : `${name}=${encodeURIComponent(signCookie(cookieId, secrets[0] ?? ''))}`;
-  }
-
-  /** Whether a Secure cookie may be set, by express-session's own rule for its `proxy` option. */
-  #isSecure(): boolean {
-    const { proxy } = this.#parts;
-    if ((this.request.socket as { encrypted?: boolean }).encrypted) return true;
-    if (proxy === false) return false;
-    if (proxy !== true) return this.request.secure === true;
-    const [first = ''] = String(this.request.headers['x-forwarded-proto'] ?? '').split(',');
-    return first.trim().toLowerCase() === 'https';
   }
 }
 
@@ -266,9 +228,3 @@ const appSessionId: PropertyDescriptor & ThisType<{ [viewOf]: RequestView }> = {
     this[viewOf].writeSessionId(sessionId);
   },
 };
-
-/** The `Set-Cookie` fields that a reply has so far. */
-export function setCookies(response: ServerResponse): string[] {
-  const fields = response.getHeader('Set-Cookie');
-  return fields === undefined ? [] : [fields].flat().map(String);
-}

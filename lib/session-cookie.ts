@@ -3,6 +3,7 @@ import expressSession, { type CookieOptions, type SessionOptions, type Store } f
 import { SessionRoutingError } from './errors.ts';
 import { RequestView, type AppRequest, type RequestViewParts } from './request-view.ts';
 import type { RequestSession } from './request-session.ts';
+import { signCookie, type SignedCookieReader } from './session-id.ts';
 
 /** A middleware of Express or Connect. */
 export type Middleware = (request: IncomingMessage, response: ServerResponse, next: (error?: unknown) => void) => void;
@@ -11,7 +12,8 @@ export type Middleware = (request: IncomingMessage, response: ServerResponse, ne
 export type RoutedSessionOptions = Omit<SessionOptions, 'genid' | 'name' | 'secret'>;
 
 /** What the bridge needs of the routing. */
-export interface SessionBridgeParts extends Omit<RequestViewParts, 'proxy'> {
+export interface SessionBridgeParts extends RequestViewParts {
+  readonly readCookie: SignedCookieReader;
   /** The session of a request that the rule has let through. Throws where the rule has not run. */
   readonly sessionOf: (request: IncomingMessage) => RequestSession;
   readonly genid: (request: IncomingMessage) => string;
@@ -45,7 +47,7 @@ export function bridgeExpressSession(
     const cookieOf = (seen: unknown): CookieOptions => cookie(seen instanceof RequestView ? seen.request : seen);
     Object.assign(complete, { cookie: cookieOf });
   }
-  const viewParts: RequestViewParts = { ...parts, proxy: options.proxy };
+  const head: HeadParts = { ...parts, proxy: options.proxy };
   const inner = expressSession(complete) as unknown as Middleware;
 
   const middleware: Middleware = function routedSession(request: AppRequest, response, next) {
@@ -53,13 +55,13 @@ export function bridgeExpressSession(
     try {
       const current = sessionOf(request);
       if (hasSession(request)) return next();
-      view = new RequestView(request, response, current, viewParts);
+      view = new RequestView(request, response, current, parts);
     } catch (error) {
       return next(error);
     }
-    watchHead(response, view, next);
+    watchHead(response, view, head, next);
     inner(view as unknown as IncomingMessage, response, (error) => {
-      view.handOver(error);
+      if (error === undefined) view.handOver();
       next(error);
     });
   };
@@ -73,7 +75,7 @@ export function bridgeExpressSession(
  */
 function hasSession(request: AppRequest): boolean {
   const view = RequestView.of(request);
-  if (view !== undefined) return Boolean(view.session);
+  if (view !== undefined) return Boolean(view.standing);
   if (!request.session) return false;
   if (request.sessionStore === undefined) return true; // another library's, which express-session leaves alone too
   throw new SessionRoutingError(
@@ -82,19 +84,69 @@ function hasSession(request: AppRequest): boolean {
   );
 }
 
-/** Lets the view decide on the cookie after express-session has, which wraps `writeHead` later. */
-function watchHead(response: Reply, view: RequestView, next: (error: unknown) => void): void {
+/** What decides on the cookie in a reply's head. */
+interface HeadParts extends SessionBridgeParts {
+  /** express-session's option of that name. */
+  readonly proxy: boolean | undefined;
+}
+
+/** Decides on the cookie of a reply after express-session has, which wraps `writeHead` later. */
+function watchHead(response: Reply, view: RequestView, parts: HeadParts, next: (error: unknown) => void): void {
   const { writeHead, _implicitHeader: implicitHeader } = response;
-  // The usual recipe for the session of a WebSocket upgrade passes `{}` as the reply.
-  if (typeof writeHead !== 'function') return;
   response.writeHead = (...args: unknown[]) => {
+    const status = typeof args[0] === 'number' ? args[0] : response.statusCode;
     try {
-      if (!response.headersSent) view.finishHead(typeof args[0] === 'number' ? args[0] : response.statusCode);
+      if (!response.headersSent) finishHead(response, status, view, parts);
     } catch (error) {
       setImmediate(next, error); // as express-session passes on a cookie that it cannot write
     }
     return view.whileWritingHead(() => Reflect.apply(writeHead, response, args));
   };
+  // The usual recipe for the session of a WebSocket upgrade passes `{}` as the reply.
   if (implicitHeader === undefined) return;
   response._implicitHeader = () => view.whileWritingHead(() => implicitHeader.call(response));
+}
+
+/**
+ * Adds the session's cookie to a head that is about to be written, where the rule wants it and express-session did not
+ * set it, and takes it off a 5xx.
+ */
+function finishHead(response: ServerResponse, status: number, view: RequestView, parts: HeadParts): void {
+  const { cookies, name, secrets, readCookie, proxy } = parts;
+  const { starts, used, sessionId, isHandedOver } = view.current;
+  if (cookies !== 'router' || !isHandedOver) return;
+  const fields = setCookies(response);
+  const isSent = (field: string): boolean => field.startsWith(`${name}=`);
+  if (status >= 500) {
+    const kept = fields.filter((field) => !isSent(field) || readCookie(field.split(';', 1)[0]) === undefined);
+    return replaceSetCookies(response, kept);
+  }
+  const { session } = view;
+  if (!session || sessionId === undefined || fields.some(isSent)) return;
+  if (!starts && !(used && view.current.isNew(sessionId))) return;
+  if (session.cookie.secure && !isSecure(view.request, proxy)) return;
+  session.touch();
+  const cookie = session.cookie.serialize(name, signCookie(sessionId, secrets[0] ?? ''));
+  replaceSetCookies(response, [...fields, cookie]);
+}
+
+/** Whether a Secure cookie may be set, by express-session's own rule for its `proxy` option. */
+function isSecure(request: AppRequest, proxy: boolean | undefined): boolean {
+  if ((request.socket as { encrypted?: boolean }).encrypted) return true;
+  if (proxy === false) return false;
+  if (proxy !== true) return request.secure === true;
+  const [first = ''] = String(request.headers['x-forwarded-proto'] ?? '').split(',');
+  return first.trim().toLowerCase() === 'https';
+}
+
+/** The `Set-Cookie` fields that a reply has so far. */
+export function setCookies(response: ServerResponse): string[] {
+  const fields = response.getHeader('Set-Cookie');
+  return fields === undefined ? [] : [fields].flat().map(String);
+}
+
+/** Puts other `Set-Cookie` fields in the place of those that a reply has. */
+export function replaceSetCookies(response: ServerResponse, fields: string[]): void {
+  if (fields.length > 0) response.setHeader('Set-Cookie', fields);
+  else response.removeHeader('Set-Cookie');
 }
