@@ -76,16 +76,15 @@ export class Forwarder {
     checkBody(request);
     const upstream = this.#send(request, target);
     abortWithClient(request, response, upstream);
-    let reply: IncomingMessage | undefined;
+    let hasReplied = false;
     upstream.on('information', (interim) => passInterim(interim, response));
-    upstream.once('response', (incoming) => {
-      reply = incoming;
+    upstream.once('response', (reply) => {
+      hasReplied = true;
       if (response.headersSent) upstream.destroy();
-      else passReply(incoming, response);
+      else passReply(reply, response);
     });
     upstream.on('error', (error) => {
-      if (reply === undefined) void this.#refuse(request, response, error, target.socketPath);
-      else if (!reply.complete) response.destroy();
+      if (!hasReplied) void this.#refuse(request, response, error, target.socketPath);
     });
     sendBody(request, upstream);
   }
@@ -127,7 +126,6 @@ export class Forwarder {
     const { method = 'GET', rawHeaders } = request;
     const headers = [...requestFields(rawHeaders, heldFields), originField, originOf(request, awaitsContinue)];
     headers.push('Connection', 'keep-alive');
-    if (!isFramed(request) && impliesBody(method)) headers.push('Content-Length', '0');
     try {
       const upstream = httpRequest({
         agent: this.#agent,
@@ -199,17 +197,8 @@ function targetOf(request: IncomingMessage & { originalUrl?: string }): string {
   return request.originalUrl ?? request.url ?? '/';
 }
 
-function isFramed({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || headers['content-length'] !== undefined;
-}
-
-function hasBody(request: IncomingMessage): boolean {
-  return isFramed(request) && request.headers['content-length'] !== '0';
-}
-
-/** Whether Node's client would send chunks where nothing frames a request (see its `useChunkedEncodingByDefault`). */
-function impliesBody(method: string): boolean {
-  return !['GET', 'HEAD', 'DELETE', 'OPTIONS', 'TRACE', 'CONNECT'].includes(method);
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 function checkBody(request: IncomingMessage): void {

@@ -97,7 +97,7 @@ type Destroyable = { destroy(): unknown };
  * the reply away from the sibling, which closes as soon as it has read it.
  */
 function closeOneSide(socket: Socket): void {
-  socket.destroySoon = () => void socket.setTimeout(keepAliveMilliseconds).end();
+  socket.destroySoon = () => void socket.end();
 }
 
 /** Members of Node's replies that its type declarations leave out. */

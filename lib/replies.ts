@@ -33,18 +33,15 @@ export function passReply(reply: IncomingMessage, response: ServerResponse): voi
   // Before the pipe's own listener, which ends the reply.
   reply.once('end', () => response.addTrailers(pairsOf(reply.rawTrailers)));
   reply.on('error', () => response.destroy());
-  reply.once('close', () => {
-    if (!reply.complete) response.destroy();
-  });
   reply.pipe(response);
   const hasNoBody = response.req.method === 'HEAD' || statusCode === 204 || statusCode === 304;
   if (!hasNoBody) flushHead(response);
 }
 
-/** Whether nothing can have set a field on the reply or wrapped its `writeHead`. */
+/** Whether nothing can have set a field on the reply yet. */
 function isUntouched(response: ServerResponse): boolean {
   const { originalUrl } = response.req as { originalUrl?: string }; // as Express and Connect set it
-  return originalUrl === undefined && response.getHeaderNames().length === 0 && !Object.hasOwn(response, 'writeHead');
+  return originalUrl === undefined && response.getHeaderNames().length === 0;
 }
 
 /** Sends a head, and what is written in the same tick along with it. (Node's `flushHeaders()` sends it in UTF-8.) */

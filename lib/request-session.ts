@@ -12,6 +12,8 @@ export interface RequestSessionParts {
   readonly cookies: 'router' | 'express-session';
   /** Keeps the claim of a session that a request did not use until no client can be about to use it. */
   readonly linger: (sessionId: string) => void;
+  /** Whether a session has ended, though its claim is still there. */
+  readonly hasEnded: (sessionId: string) => boolean;
   /** Told after a request's records were written, so that the sweep wakes in time. */
   readonly settled: () => void;
   /** Draws a session ID. */
@@ -187,9 +189,9 @@ export class RequestSession {
 
   /** Whether the request counts as one for the session, and so decides on how long it lives. */
   #keeps(sessionId: string): boolean {
-    const { cookies, lifetimes } = this.#parts;
+    const { cookies, lifetimes, hasEnded } = this.#parts;
     if (cookies === 'express-session') {
-      if (this.#hasEnded) return false;
+      if (this.#hasEnded || hasEnded(sessionId)) return false;
       if (sessionId === this.#namedInReply) return true;
       return sessionId === this.cookieId && sessionId === this.properties.sessionID;
     }

@@ -29,6 +29,8 @@ export class SessionKeeper {
   readonly #clock: Clock;
   readonly #directory: string | undefined;
   readonly #lingering = new ExpiryQueue();
+  /** Sessions that have ended and are claimed still, by requests that are under way for one. */
+  readonly #ended = new Set<string>();
   readonly #stores = new SessionStores((sessionId) => this.end(sessionId));
   readonly #sweeper: Sweeper;
 
@@ -40,7 +42,10 @@ export class SessionKeeper {
     const options: ClaimsOptions = {
       workerId,
       holds: (sessionId) => lifetimes.holds(sessionId) || this.#lingering.has(sessionId),
-      released: (sessionId) => this.#stores.forget(sessionId),
+      released: (sessionId) => {
+        this.#ended.delete(sessionId);
+        this.#stores.forget(sessionId);
+      },
     };
     this.claims = directory === undefined ? new UnsharedClaims(options) : new SessionClaims({ ...options, directory });
     this.#sweeper = new Sweeper({
@@ -64,9 +69,15 @@ export class SessionKeeper {
   /** Ends a session. */
   end(sessionId: string): void {
     if (!this.claims.isMine(sessionId)) return;
+    this.#ended.add(sessionId);
     this.lifetimes.ended(sessionId);
     this.linger(sessionId);
     this.settled();
+  }
+
+  /** Whether a session has ended, though its claim is still there. */
+  hasEnded(sessionId: string): boolean {
+    return this.#ended.has(sessionId);
   }
 
   /** To be called when lifetimes have changed, so that the sweep wakes in time. */

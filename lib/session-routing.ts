@@ -111,6 +111,7 @@ export function composeSessionRouting(
       lifetimes: keeper.lifetimes,
       cookies: kind.cookies,
       linger: (sessionId) => keeper.linger(sessionId),
+      hasEnded: (sessionId) => keeper.hasEnded(sessionId),
       settled: () => keeper.settled(),
       mint,
     },

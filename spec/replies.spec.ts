@@ -3,7 +3,7 @@ import express from 'express';
 import expressSession from 'express-session';
 import { createServer, type ServerResponse } from 'node:http';
 import { createRequire } from 'node:module';
-import { closed, startFront } from './fixtures/hop-front.ts';
+import { startFront } from './fixtures/hop-front.ts';
 import { comparable, sessionCookie, startNotingTwins, startTwins } from './fixtures/hop-twins.ts';
 import { head, talk, Wire } from './fixtures/hop-wire.ts';
 
@@ -153,28 +153,45 @@ describe('the reply to a forwarded request', () => {
     }
   });
 
+  it('says the name of a file in the same bytes, where the length stands ahead of it', async () => {
+    answer = (response) =>
+      response
+        .writeHead(200, ['Content-Length', '2', 'Content-Disposition', `attachment; filename="${utf8}"`])
+        .end(Buffer.from('ok'));
+    const { direct, forwarded } = await twins.both(head('GET / HTTP/1.1', sessionCookie));
+    const field = /^Content-Disposition: .*/m;
+    expect(field.exec(forwarded.reply)?.[0]).to.equal(field.exec(direct.reply)?.[0]);
+  });
+
   describe('that is longer than it says', () => {
     const injected = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil';
-    const longer: Record<string, (response: ServerResponse) => void> = {
-      'at once': (response) => response.writeHead(200, { 'Content-Length': 2 }).end(`ok${injected}`),
-      'at once, by a field': (response) => response.setHeader('Content-Length', 2).end(Buffer.from(`ok${injected}`)),
-      'by text of another encoding': (response) => response.setHeader('Content-Length', '2').end('b2t4eHh4', 'base64'),
-      later: (response) => {
-        response.setHeader('Content-Length', 2).write('o');
-        response.write(Buffer.from('kxxx'));
-        response.write(injected, () => response.end(injected));
-      },
+    /** Ways to begin a reply of two bytes, and to go on. */
+    const longer: Record<string, [(response: ServerResponse) => void, (response: ServerResponse) => void]> = {
+      text: [
+        (response) => response.writeHead(200, { 'Content-Length': 2 }).write('ok'),
+        (response) => response.end(injected),
+      ],
+      bytes: [
+        (response) => response.setHeader('Content-Length', 2).write(Buffer.from('ok')),
+        (response) => response.write(Buffer.from(injected), () => response.end()),
+      ],
+      'text of another encoding': [
+        (response) => response.setHeader('Content-Length', '2').write('b2t4', 'base64'),
+        (response) => response.end(injected, 'latin1'),
+      ],
     };
 
-    for (const [name, answer] of Object.entries(longer)) {
+    for (const [name, [begin, goOn]] of Object.entries(longer)) {
       it(`ends where it says, and the next reply is another client's own (${name})`, async () => {
         const front = await startFront();
         try {
-          const ended: Promise<unknown>[] = [];
-          await front.serve((request, response) => {
-            ended.push(closed(response));
-            if (request.url === '/longer') answer(response);
-            else void ended[0]!.then(() => response.end('mine'));
+          let first: ServerResponse | undefined;
+          await front.serve((_request, response) => {
+            if (first === undefined) return begin((first = response));
+            // By now the next client's request has come on the same connection.
+            expect(response.socket).to.equal(null);
+            goOn(first);
+            response.end('mine');
           });
           expect(await talk(front.port, head('GET /longer HTTP/1.1'))).to.match(/\r\n\r\nok$/);
           expect(await talk(front.port, head('GET /next HTTP/1.1'))).to.match(/\r\n\r\nmine$/);
@@ -183,6 +200,18 @@ describe('the reply to a forwarded request', () => {
         }
       });
     }
+
+    it('ends where it says when it is sent at once', async () => {
+      const front = await startFront();
+      try {
+        await front.serve((_request, response) => response.setHeader('Content-Length', 2).end(`ok${injected}`));
+        for (let index = 0; index < 2; index++) {
+          expect(await talk(front.port, head('GET / HTTP/1.1'))).to.match(/\r\n\r\nok$/);
+        }
+      } finally {
+        await front.close();
+      }
+    });
   });
 });
 

@@ -169,6 +169,15 @@ describe('the end of a session', () => {
         });
       }
 
+      it('comes at once where its store destroys it under a request of its own', async () => {
+        await start({ kind: web(), ...mount, later });
+        const client = new Client();
+        const { json: sessionId } = await client.post(`${url(0)}/write`);
+        await client.post(`${url(1)}/destroy?of=${sessionId}`);
+        await advance(2);
+        expect(isClaimed(sessionId)).to.equal(false);
+      });
+
       it('comes later where a handler has made it live longer', async () => {
         await start({ kind: web(), ...mount, later, session: { cookie: { maxAge: 60_000 } } });
         const client = new Client();
