@@ -123,8 +123,18 @@ export function bodySessionIdReader(field: string, limit: number): BodySessionId
   const parseJson = express.json({ type: () => true, strict: false, limit });
   const schema = z.object({ [field]: z.string().min(1) });
 
+  let inflating: Promise<unknown> = Promise.resolve();
+
   return async function readBodySessionId(bytes, headers) {
     if (bytes.length === 0) return undefined;
+    if (headers['content-encoding'] === undefined) return parse(bytes, headers);
+    // One after the other: a few kilobytes may inflate to `limit`, and a client may send many of them at once.
+    const parsed = inflating.then(() => parse(bytes, headers));
+    inflating = parsed.catch(() => undefined);
+    return parsed;
+  };
+
+  async function parse(bytes: Buffer, headers: IncomingHttpHeaders): Promise<string | undefined> {
     const request: IncomingMessage & { body?: unknown } = replayRequest(bytes, headers);
     try {
       await new Promise<void>((resolve, reject) => {
@@ -135,7 +145,7 @@ export function bodySessionIdReader(field: string, limit: number): BodySessionId
       return undefined;
     }
     return schema.safeParse(request.body).data?.[field];
-  };
+  }
 }
 
 /**

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { hasCode, ifMissing, makePrivate } from './files.ts';
 import { isSocketGone, socketPath } from './socket-path.ts';
 
-const claimsFolder = 'session-claims';
+export const claimsFolder = 'session-claims';
 const identitiesFolder = 'identities';
 const workersFolder = 'workers';
 

@@ -73,6 +73,21 @@ export function refuse(response: ServerResponse, error: SessionRoutingError): vo
   response.end(body);
 }
 
+/** Lets nobody write to a reply any more that has been given already. What they try does nothing, and fails nowhere. */
+export function silence(response: ServerResponse): void {
+  const chained = (): ServerResponse => response;
+  Object.assign(response, {
+    setHeader: chained,
+    setHeaders: chained,
+    appendHeader: chained,
+    removeHeader: () => undefined,
+    writeHead: chained,
+    flushHeaders: () => undefined,
+    write: () => true,
+    end: chained,
+  });
+}
+
 /** The same refusal as {@link refuse} makes, in bytes, for an upgrade request, which has no reply object. */
 export function refusalBytes(error: SessionRoutingError): string {
   const { retryAfterSeconds }: Refusal = REFUSALS[error.code];

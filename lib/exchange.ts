@@ -45,7 +45,20 @@ export class HttpExchange implements Exchange {
   }
 
   onClosed(callback: () => void): void {
-    onClosed(this.response, callback);
+    const { request, response } = this;
+    if (response.closed) return process.nextTick(callback);
+    if (response.socket !== null) return void response.on('close', callback); // comes once
+    // A reply that waits behind others of its connection never hears that the connection has closed.
+    const { socket } = request;
+    const close = (): void => {
+      response.off('close', close);
+      socket.off('close', close);
+      callback();
+    };
+    response.on('close', close);
+    socket.setMaxListeners(0); // a client may have any number of requests wait
+    if (socket.destroyed) process.nextTick(close);
+    else socket.on('close', close);
   }
 
   status(): number | undefined {
@@ -83,7 +96,8 @@ export class UpgradeExchange implements Exchange {
   }
 
   onClosed(callback: () => void): void {
-    onClosed(this.#socket, callback);
+    if (this.#socket.closed) process.nextTick(callback);
+    else this.#socket.on('close', callback);
   }
 
   status(): undefined {
@@ -100,20 +114,16 @@ export class UpgradeExchange implements Exchange {
   }
 }
 
-function onClosed(stream: ServerResponse | Duplex, callback: () => void): void {
-  if (stream.closed) process.nextTick(callback);
-  else stream.on('close', callback); // comes once
-}
-
 /**
- * The path of a request target below a mount, without the query.
+ * The path of a request target below a mount, without the query, for matching routes.
  *
- * An absolute-form target (RFC 9112, section 3.2.2) counts by its path, as Express takes it. A target that is not below
- * the mount is returned as it is.
+ * An absolute-form target (RFC 9112, section 3.2.2) counts by its path, as Express takes it. Slashes that Express takes
+ * for one, or may, are one: backslashes too. A target that is not below the mount is returned whole.
  */
 export function pathBelow(mount: string, target: string): string {
-  if (mount === '' && target.startsWith('/') && !target.includes('?') && !target.includes('#')) return target;
-  const path = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').split(/[?#]/, 1)[0] ?? '';
+  if (mount === '' && /^(\/[\w.~-]+)*\/?$/.test(target)) return target;
+  const [whole = ''] = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').split(/[?#]/, 1);
+  const path = whole.replace(/[\\/]+/g, '/');
   const isBelow = mount !== '' && path.toLowerCase().startsWith(`${mount.toLowerCase()}/`);
   return isBelow ? path.slice(mount.length) : path;
 }

@@ -61,7 +61,7 @@ function isOwn(name: string): boolean {
 }
 
 function withoutPrefix(name: string): string {
-  return name.startsWith(ownPrefix) ? name.slice(ownPrefix.length) : name;
+  return isOwn(name) ? name.slice(ownPrefix.length) : name;
 }
 
 /** (Node makes `headersDistinct` on first use, from as many raw fields as it once parsed, so it is made here.) */

@@ -54,10 +54,10 @@ export function stripOrigin(request: IncomingMessage): void {
  * @returns the port on which the client came in, and whether it waits for `100 Continue`
  */
 export function adoptOrigin(request: IncomingMessage): { localPort: number | undefined; awaitsContinue: boolean } {
-  const value = restoreFields(request);
-  if (value === undefined) return { localPort: undefined, awaitsContinue: false };
   // A sibling wrote it: what a client sends under this name never leaves the worker that accepted it.
-  const { socket, httpVersion, awaitsContinue } = JSON.parse(Buffer.from(value, 'base64url').toString()) as Origin;
+  const origin = parse(restoreFields(request));
+  if (origin === undefined) return { localPort: undefined, awaitsContinue: false };
+  const { socket, httpVersion, awaitsContinue } = origin;
   const [httpVersionMajor, httpVersionMinor] = httpVersion.split('.').map(Number);
   Object.assign(request, { httpVersion, httpVersionMajor, httpVersionMinor });
   const members = { ...socket, address: () => addressOf(socket) };
@@ -65,6 +65,18 @@ export function adoptOrigin(request: IncomingMessage): { localPort: number | und
   if (target.upgrade) Object.defineProperties(target.socket, Object.getOwnPropertyDescriptors(members));
   else target.socket = target.client = withMembers(target.socket, members);
   return { localPort: socket.localPort, awaitsContinue };
+}
+
+/** What a sibling wrote; undefined for anything else, since whoever may open the socket may send what he likes. */
+function parse(value: string | undefined): Origin | undefined {
+  try {
+    const origin = JSON.parse(Buffer.from(value ?? '', 'base64url').toString()) as Partial<Origin> | null;
+    const { socket, httpVersion, awaitsContinue = false } = origin ?? {};
+    if (typeof socket !== 'object' || socket === null || !/^\d\.\d$/.test(httpVersion ?? '')) return undefined;
+    return { socket, httpVersion: httpVersion as string, awaitsContinue };
+  } catch {
+    return undefined;
+  }
 }
 
 /** What `socket.address()` returns. */

@@ -12,6 +12,8 @@ export interface OwnSessionParts {
   /** As {@link SessionKind.cookies} has it. */
   readonly cookies: 'router' | 'express-session';
   readonly watchStore: (store: Store) => void;
+  /** Told each `Set-Cookie` field by which a reply names its session. */
+  readonly onCookieSet: (field: string) => void;
 }
 
 /** What express-session is to agree with on a request. */
@@ -40,7 +42,10 @@ type WatchedRequest = IncomingMessage & { [expectationOf]: Expectation; sessionS
 const watchedSessionId: PropertyDescriptor & ThisType<WatchedRequest> = {
   configurable: true,
   enumerable: true,
-  get: () => undefined,
+  get() {
+    if (this[expectationOf].parts.cookies === 'express-session') return undefined;
+    throw new Error('req.sessionID was read, and no session is mounted: app.use(routing.session()).');
+  },
   set(value: unknown) {
     Object.defineProperty(this, 'sessionID', { value, configurable: true, enumerable: true, writable: true });
     if (this.sessionStore !== undefined) checkSettledId(value, this[expectationOf], this.sessionStore);
@@ -78,13 +83,14 @@ export function watchReply(response: ServerResponse, current: RequestSession, pa
 function claimNamedSession(
   response: ServerResponse,
   current: RequestSession,
-  { name, readCookie }: OwnSessionParts,
+  { name, readCookie, onCookieSet }: OwnSessionParts,
 ): void {
   const fields = setCookies(response);
   const field = fields.findLast((each) => each.startsWith(`${name}=`));
   if (field === undefined) return;
   const sessionId = readCookie(field.split(';', 1)[0]);
   if (sessionId === undefined) return;
+  onCookieSet(field);
   let refusal: unknown;
   try {
     if (current.nameInReply(sessionId)) return;

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Claims } from './claims.ts';
-import { SessionRoutingError } from './errors.ts';
+import { SessionRoutingError, silence } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { SessionLifetimes, SessionRequest } from './lifetimes.ts';
 
@@ -149,6 +149,13 @@ export class RequestSession {
   /** Notes that the session has ended with this request. */
   end(): void {
     this.#hasEnded = true;
+  }
+
+  /** Answers the request with a refusal, whatever its handler does from now on. */
+  refuse(error: SessionRoutingError): void {
+    this.#exchange.refuse(error);
+    const { response } = this.#exchange;
+    if (response !== undefined) silence(response);
   }
 
   #drawUnclaimed(): string {

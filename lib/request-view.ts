@@ -1,7 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { debuglog } from 'node:util';
 import type { Session, Store } from 'express-session';
-import type { RequestSession } from './request-session.ts';
+import { SessionRoutingError } from './errors.ts';
+import { randomSessionId, type RequestSession } from './request-session.ts';
 import { signCookie } from './session-id.ts';
 
 const debug = debuglog('express-session-routing');
@@ -57,6 +58,7 @@ export class RequestView {
   /** Whether express-session had to make the session, because its store knows none of this ID. */
   #isGenerated = false;
   #isHeadBeingWritten = false;
+  #isInMiddleware = false;
 
   /** The view by which express-session has given the request a session, if it has. */
   static of(request: AppRequest): RequestView | undefined {
@@ -105,7 +107,12 @@ export class RequestView {
   /** The ID for a session that express-session makes. */
   generateId(): string {
     this.#isGenerated = true;
-    return this.current.generate();
+    try {
+      return this.current.generate();
+    } catch (error) {
+      this.#refuse(error);
+      return randomSessionId(); // nobody will learn of it
+    }
   }
 
   /** The session, whether or not it is shown, as long as `req.session.destroy()` has not deleted it. */
@@ -131,6 +138,16 @@ export class RequestView {
     request.sessionStore = this.sessionStore;
     Object.defineProperty(request, 'session', appSession);
     Object.defineProperty(request, 'sessionID', appSessionId);
+  }
+
+  /** Calls the middleware behind express-session. */
+  callNext(next: (error?: unknown) => void, error: unknown): void {
+    this.#isInMiddleware = true;
+    try {
+      next(error);
+    } finally {
+      this.#isInMiddleware = false;
+    }
   }
 
   /** The session for the app, which thereby uses it. */
@@ -176,8 +193,24 @@ export class RequestView {
         debug('the session of %s %s was first used after the head of the reply', method, url);
       }
     }
-    // An ID that exists already: another is generated, which claims it. Nothing has seen the first one yet.
-    if (!current.use()) (this.sessionStore as unknown as { generate(of: RequestView): void }).generate(this);
+    try {
+      // An ID that exists already: another is generated, which claims it. Nothing has seen the first one yet.
+      if (!current.use()) (this.sessionStore as unknown as { generate(of: RequestView): void }).generate(this);
+    } catch (error) {
+      this.#refuse(error);
+    }
+  }
+
+  /**
+   * Refuses the request whose session cannot be claimed: as an error where the app's middleware runs, which Express
+   * passes on, and otherwise by itself. (An error in some callback of the app's would end the worker with all its
+   * sessions.)
+   *
+   * @throws the error, while the app's middleware runs
+   */
+  #refuse(error: unknown): void {
+    if (this.#isInMiddleware || !(error instanceof SessionRoutingError)) throw error;
+    this.current.refuse(error);
   }
 
   #hides(): boolean {

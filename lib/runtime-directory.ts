@@ -1,11 +1,11 @@
 import cluster from 'node:cluster';
 import { randomBytes } from 'node:crypto';
 import { lstatSync, rmSync } from 'node:fs';
-import { lstat, readdir, rm } from 'node:fs/promises';
+import { lstat, readdir, rm, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import { debuglog } from 'node:util';
-import { DeadWorkers } from './dead-workers.ts';
+import { claimsFolder, DeadWorkers } from './dead-workers.ts';
 import { hasCode, ifMissing, makePrivate } from './files.ts';
 import { monotonicSeconds } from './seconds.ts';
 import { checkSocketPath, isSocketGone, socketPath } from './socket-path.ts';
@@ -83,7 +83,8 @@ export async function createRuntimeDirectory({
 
   const deadWorkers = new DeadWorkers(path);
   const timer = setInterval(() => {
-    deadWorkers.sweep(monotonicSeconds()).catch((error: unknown) => debug('sweep of %s: %O', path, error));
+    const swept = deadWorkers.sweep(monotonicSeconds()).then(() => touch(path));
+    swept.catch((error: unknown) => debug('sweep of %s: %O', path, error));
   }, sweepSeconds * 1_000).unref();
   const remove = () => {
     clearInterval(timer);
@@ -99,6 +100,24 @@ export async function createRuntimeDirectory({
     sweep: (nowSeconds) => deadWorkers.sweep(nowSeconds),
     remove,
   };
+}
+
+/**
+ * Marks everything in a runtime directory as in use, so that cleaners of temporary files leave it. (A claim is one file
+ * with the identity file that it is a link to, so the claims need not be looked at.)
+ */
+async function touch(directory: string): Promise<void> {
+  const now = new Date();
+  const folders = await readdir(directory, { withFileTypes: true });
+  for (const folder of folders) {
+    const path = join(directory, folder.name);
+    await utimes(path, now, now).catch(ifMissing(undefined));
+    if (!folder.isDirectory() || folder.name === claimsFolder) continue;
+    for (const file of await readdir(path).catch(ifMissing([]))) {
+      await utimes(join(path, file), now, now).catch(ifMissing(undefined));
+    }
+  }
+  await utimes(directory, now, now);
 }
 
 /** Removes what this user's servers left in `parent` when they were killed. Others may be doing the same right now. */

@@ -62,7 +62,7 @@ export function bridgeExpressSession(
     watchHead(response, view, head, next);
     inner(view as unknown as IncomingMessage, response, (error) => {
       if (error === undefined) view.handOver();
-      next(error);
+      view.callNext(next, error);
     });
   };
   return { middleware, store };

@@ -3,13 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { ListenOptions } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { CookieOptions, Store } from 'express-session';
 import { bodySessionIdReader } from './bodies.ts';
+import { CookieExpiry } from './cookie-expiry.ts';
 import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { Forwarder } from './forward.ts';
 import { completeOptions, type CompleteOptions, type SessionRoutingOptions } from './options.ts';
 import { stripOrigin } from './origin.ts';
-import { watchReply, watchSessionId } from './own-session.ts';
+import { watchReply, watchSessionId, type OwnSessionParts } from './own-session.ts';
 import { RoutedServers, type RoutedEvent, type RoutedServer } from './routed-servers.ts';
 import { openPrivateSocket, PrivateServer, type PrivateSocket } from './private-socket.ts';
 import { randomSessionId, RequestSession } from './request-session.ts';
@@ -93,14 +93,20 @@ export function composeSessionRouting(
   const keeper = new SessionKeeper({ workerId, directory, lifetimes: kind.createLifetimes(clock), clock });
   /** Whether routing.session() is used: then the app has no express-session of its own. */
   let isBridged = false;
-  /** Where the app's session cookie is valid, as far as the routing knows. */
-  let cookieScope: CookieScope = {};
   const readCookie = signedCookieReader(name, secrets);
+  const cookieExpiry = new CookieExpiry(name);
   const forwarder = new Forwarder({
     onGone: (response) => {
-      if (kind.cookies === 'express-session') expireCookie(response, name, cookieScope);
+      if (kind.cookies === 'express-session') cookieExpiry.expire(response);
     },
   });
+  const ownSessionParts: OwnSessionParts = {
+    name,
+    readCookie,
+    cookies: kind.cookies,
+    watchStore: (store) => keeper.watchStore(store),
+    onCookieSet: (field) => cookieExpiry.learnField(field),
+  };
   const router = new SessionRouter({
     kind,
     readCookie,
@@ -119,9 +125,8 @@ export function composeSessionRouting(
     socketPathOf: (claimant) => socketPath(directory ?? '', claimant),
     isForwarded,
     onServed({ request, response }, current) {
-      const parts = { name, readCookie, cookies: kind.cookies, watchStore: (store: Store) => keeper.watchStore(store) };
-      if (!isBridged) watchSessionId(request, current, parts);
-      if (kind.cookies === 'express-session' && response !== undefined) watchReply(response, current, parts);
+      if (!isBridged) watchSessionId(request, current, ownSessionParts);
+      if (kind.cookies === 'express-session' && response !== undefined) watchReply(response, current, ownSessionParts);
     },
   });
 
@@ -178,9 +183,20 @@ export function composeSessionRouting(
   }
 
   const routing: Middleware = function sessionRouting(request, response, next) {
-    if (router.sessionOf(request) !== undefined) return next();
+    if (router.sessionOf(request) !== undefined) return next(misplaced(request));
     route(new HttpExchange(request, response, pathBelow(kind.basePath, request.url ?? '')), next, next);
   };
+
+  /** A request that was routed in front of the server, where a seed below a mount path cannot be told for one. */
+  function misplaced(request: IncomingMessage & { baseUrl?: string; originalUrl?: string }): Error | undefined {
+    const { method = '', url = '', originalUrl = url, baseUrl = '' } = request;
+    if (baseUrl === '' || !kind.namesSessionInBody(method, pathBelow('', url))) return undefined;
+    if (kind.namesSessionInBody(method, pathBelow(kind.basePath, originalUrl))) return undefined;
+    return new Error(
+      `The session routing cannot tell that ${method} ${originalUrl} names its session in its body. The routes are ` +
+        `mounted below ${baseUrl}: give the kind basePath: '${baseUrl}'.`,
+    );
+  }
 
   return Object.assign(routing, {
     workerId,
@@ -199,7 +215,7 @@ export function composeSessionRouting(
       });
       keeper.watchStore(store);
       isBridged = true;
-      if (typeof options.cookie === 'object') cookieScope = options.cookie;
+      if (typeof options.cookie === 'object') cookieExpiry.learnOptions(options.cookie);
       return middleware;
     },
 
@@ -271,12 +287,3 @@ function runtimeDirectoryOf({ routing, runtimeDirectory }: CompleteOptions): str
   checkRuntimeDirectory(directory);
   return directory;
 }
-
-/** Lets the client forget a session whose worker is gone, or it could never log in again. */
-function expireCookie(response: ServerResponse, name: string, { path = '/', domain }: CookieScope): void {
-  const scope = `Path=${path}${domain === undefined ? '' : `; Domain=${domain}`}`;
-  response.appendHeader('Set-Cookie', `${name}=; ${scope}; Expires=Thu, 01 Jan 1970 00:00:00 GMT; HttpOnly`);
-}
-
-/** A browser takes a cookie for the same one only where these are the same. */
-type CookieScope = Pick<CookieOptions, 'path' | 'domain'>;

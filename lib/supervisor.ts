@@ -6,6 +6,8 @@ import { monotonicSeconds } from './seconds.ts';
 const handledSignals = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 /** A terminal signals its whole foreground group, and npm passes the signal on once more: that asks only once. */
 const echoSeconds = 0.5;
+/** After so long, a start that is not done says what it waits for. */
+const hintSeconds = 10;
 const firstDelaySeconds = 0.1;
 const longestDelaySeconds = 30;
 /** A worker that lived so long is replaced as if it were the first to die. */
@@ -91,7 +93,8 @@ export class Supervisor {
     const early = stopped.then(() => {
       throw new Error('The workers were stopped before every one of them listened.');
     });
-    await Promise.race([this.#started.promise, early]);
+    const hint = setTimeout(() => this.#hint(), hintSeconds * 1_000);
+    await Promise.race([this.#started.promise, early]).finally(() => clearTimeout(hint));
     const pids = () => this.#pids;
     return {
       runtimeDirectory: this.#directory.path,
@@ -130,6 +133,13 @@ export class Supervisor {
     } catch (error) {
       this.#died(slot, unmade(error));
     }
+  }
+
+  /** Says what a start waits for: an app that never listens would else keep its user waiting in silence. */
+  #hint(): void {
+    const silent = this.#slots.filter(({ isListening }) => !isListening);
+    const pids = silent.flatMap(({ worker }) => worker?.process.pid ?? []);
+    this.#options.log(`Still waiting for workers to listen on a port: ${pids.join(', ')}. Each has to call listen().`);
   }
 
   #listens(slot: Slot): void {
