@@ -20,7 +20,7 @@ const idleMilliseconds = 15_000;
 /** Ample for a process that is being killed, which closes its connections just before the socket that it listens on. */
 const dyingMilliseconds = 100;
 
-/** Node cuts the fields of a head off, or takes it for an attack, where the worker that wrote it has set no limit. */
+/** As good as none: a reply's head has no limit where its app writes it. */
 const maximumHeadBytes = 2 ** 31 - 1;
 
 /** Options of {@link Forwarder}. */

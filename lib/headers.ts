@@ -11,11 +11,18 @@ export const originField = `${ownPrefix}origin`;
  * Fields of a request on which Node's HTTP client and server would act between two workers. They cross under another
  * name, so that the hop frames and keeps its connection by itself, and the app sees them as its client sent them.
  *
- * - `Connection` is about the client's own connection (RFC 9110, section 7.6.1).
+ * - `Connection` is about the client's own connection (RFC 9110, section 7.6.1), and Node's parser takes
+ *   `Proxy-Connection` for the same.
  * - With `Expect`, Node sends the head in UTF-8; and it is the app, if anybody, who is to meet the expectation.
  * - Node refuses to send `Trailer` without a chunked body, and takes a `Content-Disposition` behind the length for UTF-8.
  */
-export const heldFields: ReadonlySet<string> = new Set(['connection', 'expect', 'trailer', 'content-disposition']);
+export const heldFields: ReadonlySet<string> = new Set([
+  'connection',
+  'proxy-connection',
+  'expect',
+  'trailer',
+  'content-disposition',
+]);
 
 /** The members of a request that hold its fields. */
 export interface RequestFields {

@@ -8,6 +8,9 @@ import { checkSocketPath } from './socket-path.ts';
 /** Longer than siblings keep an idle connection, so that it is they who close it, and never as it is used again. */
 const keepAliveMilliseconds = 30_000;
 
+/** How long a connection that this side has ended waits for its sibling, where the app has left the body unread. */
+const lingerMilliseconds = 5_000;
+
 /** As good as none. */
 const maximumHeadBytes = 2 ** 31 - 1;
 
@@ -97,7 +100,7 @@ type Destroyable = { destroy(): unknown };
  * the reply away from the sibling, which closes as soon as it has read it.
  */
 function closeOneSide(socket: Socket): void {
-  socket.destroySoon = () => void socket.end();
+  socket.destroySoon = () => void socket.setTimeout(lingerMilliseconds).end();
 }
 
 /** Members of Node's replies that its type declarations leave out. */

@@ -99,6 +99,10 @@ describe('a forwarded request', () => {
       'that offer another protocol to a server that knows none',
       get('Connection: Upgrade, close', 'Upgrade: h2c'),
     );
+    crosses(
+      'that offer another protocol by way of a proxy',
+      get('Proxy-Connection: Upgrade, close', 'Upgrade: h2c', 'Connection: close'),
+    );
     crosses('that a hop has for itself', get('X-Session-Routing-Origin: e30', 'x-session-routing-connection: X-B'));
     for (const bytes of [utf8, '\xe9']) {
       const field = `Content-Disposition: attachment; filename="${bytes}"`;

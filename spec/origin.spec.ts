@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import express, { type Request } from 'express';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { stripOrigin } from '../lib/origin.ts';
@@ -189,6 +190,20 @@ describe('what a client says about where its request came from', () => {
       expect(reply).to.contain('"connection":["close"]');
     } finally {
       server.close();
+    }
+  });
+
+  it('leaves a private socket unharmed when another program of the same user says nonsense', async () => {
+    const front = await startFront();
+    try {
+      await front.serve((request, response) => response.end(`from ${request.socket.remoteAddress}`));
+      for (const origin of ['nonsense', forged({}), forged({ socket: null, httpVersion: '1.1' }), '']) {
+        const request = get({ socketPath: front.socketPath, headers: { 'x-session-routing-origin': origin } });
+        const [reply] = (await once(request, 'response')) as [IncomingMessage];
+        expect(String(await reply.toArray())).to.equal('from undefined');
+      }
+    } finally {
+      await front.close();
     }
   });
 
