@@ -29,7 +29,7 @@ describe('README', () => {
   for (const code of codes) {
     it(`has a heading for ${code}, with its status`, () => {
       const { status } = new SessionRoutingError(code, '');
-      expect(readme).to.match(new RegExp(`^### ${code}\n\n${status}\\. `, 'm'));
+      expect(readme).to.match(new RegExp(`^### ${code}\n\nStatus ${status}\\. `, 'm'));
     });
   }
 
