@@ -54,6 +54,7 @@ export class RequestSession {
   /** The session that the reply's cookie names. */
   #namedInReply: string | undefined;
   #hasEnded = false;
+  #livedAlready = false;
 
   constructor(parts: RequestSessionParts, exchange: Exchange, cookieId: string | undefined) {
     this.#parts = parts;
@@ -67,6 +68,16 @@ export class RequestSession {
   /** Whether the ID is new to the client: neither its cookie nor its body names it. */
   isNew(sessionId: string): boolean {
     return sessionId !== this.cookieId && sessionId !== this.bodyId;
+  }
+
+  /**
+   * Whether the request's cookie names a session that the router would keep, whatever this request does: asked once,
+   * before the handler runs.
+   */
+  livesAlready(): boolean {
+    const { cookies, lifetimes } = this.#parts;
+    this.#livedAlready = cookies === 'router' && this.cookieId !== undefined && lifetimes.holds(this.cookieId);
+    return this.#livedAlready;
   }
 
   /** Takes the ID that the body names. */
@@ -205,7 +216,8 @@ export class RequestSession {
     if (sessionId !== this.sessionId) return false;
     // An ID that was minted for an express-session that declined: no app and no client has seen it.
     if (this.isNew(sessionId) && !this.isHandedOver) return false;
-    return this.used || this.starts || sessionId === this.bodyId || lifetimes.holds(sessionId);
+    const isKept = this.used || this.starts || this.#livedAlready || sessionId === this.bodyId;
+    return isKept || lifetimes.holds(sessionId);
   }
 
   #record(sessionId: string): void {

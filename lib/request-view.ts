@@ -59,6 +59,7 @@ export class RequestView {
   #isGenerated = false;
   #isHeadBeingWritten = false;
   #isInMiddleware = false;
+  #isIdPlain = false;
 
   /** The view by which express-session has given the request a session, if it has. */
   static of(request: AppRequest): RequestView | undefined {
@@ -97,11 +98,13 @@ export class RequestView {
   }
 
   get sessionID(): string | undefined {
-    return this.#hides() ? undefined : this.#sessionId;
+    if (this.#hides()) return undefined;
+    return this.#isIdPlain ? this.request.sessionID : this.#sessionId;
   }
 
   set sessionID(sessionId: string | undefined) {
     this.#sessionId = sessionId;
+    if (this.#isIdPlain) this.request.sessionID = sessionId;
   }
 
   /** The ID for a session that express-session makes. */
@@ -137,7 +140,10 @@ export class RequestView {
     request[viewOf] = this;
     request.sessionStore = this.sessionStore;
     Object.defineProperty(request, 'session', appSession);
-    Object.defineProperty(request, 'sessionID', appSessionId);
+    // Accessors are dear, and of a session that lives already, the claim stays whether or not a handler reads its ID.
+    this.#isIdPlain = current.livesAlready();
+    if (this.#isIdPlain) request.sessionID = this.#sessionId;
+    else Object.defineProperty(request, 'sessionID', appSessionId);
   }
 
   /** Calls the middleware behind express-session. */

@@ -93,6 +93,7 @@ interface HeadParts extends SessionBridgeParts {
 /** Decides on the cookie of a reply after express-session has, which wraps `writeHead` later. */
 function watchHead(response: Reply, view: RequestView, parts: HeadParts, next: (error: unknown) => void): void {
   const { writeHead, _implicitHeader: implicitHeader } = response;
+  const mayBeNew = parts.cookies === 'express-session' || view.current.cookieId === undefined;
   response.writeHead = (...args: unknown[]) => {
     const status = typeof args[0] === 'number' ? args[0] : response.statusCode;
     try {
@@ -100,10 +101,11 @@ function watchHead(response: Reply, view: RequestView, parts: HeadParts, next: (
     } catch (error) {
       setImmediate(next, error); // as express-session passes on a cookie that it cannot write
     }
+    if (!mayBeNew) return Reflect.apply(writeHead, response, args);
     return view.whileWritingHead(() => Reflect.apply(writeHead, response, args));
   };
   // The usual recipe for the session of a WebSocket upgrade passes `{}` as the reply.
-  if (implicitHeader === undefined) return;
+  if (implicitHeader === undefined || !mayBeNew) return;
   response._implicitHeader = () => view.whileWritingHead(() => implicitHeader.call(response));
 }
 
