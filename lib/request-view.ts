@@ -60,6 +60,8 @@ export class RequestView {
   #isHeadBeingWritten = false;
   #isInMiddleware = false;
   #isIdPlain = false;
+  /** Whether it is express-session that reads the session, which is no use of it. */
+  #isLooking = false;
 
   /** The view by which express-session has given the request a session, if it has. */
   static of(request: AppRequest): RequestView | undefined {
@@ -127,8 +129,11 @@ export class RequestView {
   shown(): SessionOrNone {
     if (this.#hides()) return undefined;
     if (!this.current.isHandedOver) return this.stored;
-    const own = Object.getOwnPropertyDescriptor(this.request, 'session');
-    return own?.get === appSession.get ? this.stored : own?.value; // the app may have deleted it, and set another
+    // Through the request, from which the app may have deleted the session, and set another.
+    this.#isLooking = true;
+    const { session } = this.request;
+    this.#isLooking = false;
+    return session;
   }
 
   /** Lets the app have the session that express-session has made or found. */
@@ -158,6 +163,7 @@ export class RequestView {
 
   /** The session for the app, which thereby uses it. */
   readSession(): SessionOrNone {
+    if (this.#isLooking) return this.stored;
     this.#use();
     return this.standing;
   }
