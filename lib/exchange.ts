@@ -2,6 +2,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { refusalBytes, refuse, type SessionRoutingError } from './errors.ts';
 import type { Forwarder } from './forward.ts';
+import type { Expectation } from './origin.ts';
+import { onReplyClosed } from './reply-end.ts';
 
 /** A request and whatever answers it: a reply, or the bare connection of an upgrade. */
 export interface Exchange {
@@ -21,44 +23,31 @@ export interface Exchange {
   forward(forwarder: Forwarder, socketPath: string): void;
 }
 
-/** The exchange of a `request` or `checkContinue` event. */
+/** The exchange of a `request`, `checkContinue` or `checkExpectation` event. */
 export class HttpExchange implements Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly method: string;
   readonly path: string;
-  readonly #awaitsContinue: boolean;
+  readonly #expectation: Expectation | undefined;
 
-  /** @param awaitsContinue whether the client waits for `100 Continue`, which nobody has sent yet */
-  constructor(request: IncomingMessage, response: ServerResponse, path: string, awaitsContinue = false) {
+  /** @param expectation what the client waits for, where nobody has answered it yet */
+  constructor(request: IncomingMessage, response: ServerResponse, path: string, expectation?: Expectation) {
     this.request = request;
     this.response = response;
     this.method = request.method ?? '';
     this.path = path;
-    this.#awaitsContinue = awaitsContinue;
+    this.#expectation = expectation;
   }
 
   continue(): void {
-    if (!this.#awaitsContinue) return;
+    if (this.#expectation !== 'continue') return;
     this.response.writeContinue();
     this.response.writeContinue = () => undefined; // the app's listener would send it once more
   }
 
   onClosed(callback: () => void): void {
-    const { request, response } = this;
-    if (response.closed) return process.nextTick(callback);
-    if (response.socket !== null) return void response.on('close', callback); // comes once
-    // A reply that waits behind others of its connection never hears that the connection has closed.
-    const { socket } = request;
-    const close = (): void => {
-      response.off('close', close);
-      socket.off('close', close);
-      callback();
-    };
-    response.on('close', close);
-    socket.setMaxListeners(0); // a client may have any number of requests wait
-    if (socket.destroyed) process.nextTick(close);
-    else socket.on('close', close);
+    onReplyClosed(this.request, this.response, callback);
   }
 
   status(): number | undefined {
@@ -70,7 +59,7 @@ export class HttpExchange implements Exchange {
   }
 
   forward(forwarder: Forwarder, socketPath: string): void {
-    forwarder.forward(this.request, this.response, { socketPath, awaitsContinue: this.#awaitsContinue });
+    forwarder.forward(this.request, this.response, { socketPath, expectation: this.#expectation });
   }
 }
 

@@ -1,27 +1,20 @@
-import {
-  Agent,
-  request as httpRequest,
-  type ClientRequest,
-  type IncomingMessage,
-  type ServerResponse,
-} from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
+import { ClaimantConnections } from './claimant-connections.ts';
 import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
-import { heldFields, originField, pairsOf, requestFields } from './headers.ts';
-import { originOf } from './origin.ts';
-import { flushHead, headOf, passInterim, passReply } from './replies.ts';
+import { ForwardedRequest, hasBody } from './forwarded-request.ts';
+import { crossingFields } from './headers.ts';
+import { hopTarget, type Expectation } from './origin.ts';
 import { isSocketGone } from './socket-path.ts';
 
-/** Shorter than the private socket keeps an idle connection, so that it is this side that closes it. */
-const idleMilliseconds = 15_000;
+/** What a request line can be made of (RFC 9110, section 5.6.2, and any byte that is not a control or a space). */
+const httpToken = /^[\w!#$%&'*+.^`|~-]+$/;
+const safeTarget = /^[\x21-\xff]+$/;
 
 /** Ample for a process that is being killed, which closes its connections just before the socket that it listens on. */
 const dyingMilliseconds = 100;
-
-/** As good as none: a reply's head has no limit where its app writes it. */
-const maximumHeadBytes = 2 ** 31 - 1;
 
 /** Options of {@link Forwarder}. */
 export interface ForwarderOptions {
@@ -33,32 +26,19 @@ export interface ForwarderOptions {
 export interface ForwardTarget {
   /** The claimant's private socket. */
   readonly socketPath: string;
-  /** Whether the client still waits for `100 Continue`: then the claimant's app decides on it. Default: false. */
-  readonly awaitsContinue?: boolean;
-}
-
-/** Keeps the connections of each claimant apart by its socket. (Node's own name for them also has a host and a port.) */
-class ClaimantAgent extends Agent {
-  override getName({ socketPath }: { socketPath?: string | undefined } = {}): string {
-    return socketPath ?? '';
-  }
-
-  /** Ends the idle connections to one claimant, or to all. Replies that are under way finish. */
-  dropIdle(socketPath?: string): void {
-    const idle = socketPath === undefined ? Object.values(this.freeSockets).flat() : this.freeSockets[socketPath];
-    for (const socket of idle ?? []) socket?.destroy();
-  }
+  /** What the client still waits for: then the claimant's app decides on it. Default: nothing. */
+  readonly expectation?: Expectation | undefined;
 }
 
 /**
  * Forwards requests to other workers over their private sockets, and their replies back, both as streams.
  *
- * Nothing is ever sent twice. What goes wrong before the reply's head is a refusal: 410 if the claimant's socket is
+ * A request is sent again, once, only where its claimant closed a connection that it had kept and never read it. What goes wrong before the reply's head is a refusal: 410 if the claimant's socket is
  * gone, 503 if it takes no more connections, 502 if it broke off. After the head the client's connection is destroyed,
  * so that a truncated reply looks truncated.
  */
 export class Forwarder {
-  readonly #agent = new ClaimantAgent({ keepAlive: true, timeout: idleMilliseconds });
+  readonly #connections = new ClaimantConnections();
   readonly #onGone: (response: ServerResponse) => void;
 
   constructor({ onGone = () => undefined }: ForwarderOptions = {}) {
@@ -71,22 +51,14 @@ export class Forwarder {
    * @throws SessionRoutingError `BODY_ALREADY_READ`, or `CLAIMANT_UNREACHABLE` for what a lenient parser let in and
    *   Node does not write
    */
-  forward(request: IncomingMessage, response: ServerResponse, target: ForwardTarget): void {
+  forward(request: IncomingMessage, response: ServerResponse, { socketPath, expectation }: ForwardTarget): void {
     if (request.socket.destroyed) return; // the client left while its session was looked up
     checkBody(request);
-    const upstream = this.#send(request, target);
-    abortWithClient(request, response, upstream);
-    let hasReplied = false;
-    upstream.on('information', (interim) => passInterim(interim, response));
-    upstream.once('response', (reply) => {
-      hasReplied = true;
-      if (response.headersSent) upstream.destroy();
-      else passReply(reply, response);
+    const head = requestHead(request, response, expectation);
+    // It lives on as the user of a connection.
+    new ForwardedRequest(request, response, socketPath, head, this.#connections, (error) => {
+      void this.#refuse(request, response, error, socketPath);
     });
-    upstream.on('error', (error) => {
-      if (!hasReplied) void this.#refuse(request, response, error, target.socketPath);
-    });
-    sendBody(request, upstream);
   }
 
   /**
@@ -108,9 +80,7 @@ export class Forwarder {
       if (claimant.bytesRead > 0) relay(claimant, client);
       else claimant.destroy();
     });
-    const { method, httpVersion, rawHeaders } = request;
-    const fields = [...requestFields(rawHeaders, new Set()), originField, originOf(request, false)];
-    claimant.write(headOf(`${method} ${targetOf(request)} HTTP/${httpVersion}`, fields));
+    claimant.write(requestHead(request), 'latin1');
     // None of this can be taken for a request: on this connection, the private socket serves the upgrade and no more.
     claimant.write(head);
     relay(client, claimant);
@@ -118,30 +88,7 @@ export class Forwarder {
 
   /** Ends the idle connections. What is under way finishes, and its connections end with it. */
   close(): void {
-    this.#agent.maxFreeSockets = 0;
-    this.#agent.dropIdle();
-  }
-
-  #send(request: IncomingMessage, { socketPath, awaitsContinue = false }: ForwardTarget): ClientRequest {
-    const { method = 'GET', rawHeaders } = request;
-    const headers = [...requestFields(rawHeaders, heldFields), originField, originOf(request, awaitsContinue)];
-    headers.push('Connection', 'keep-alive');
-    try {
-      const upstream = httpRequest({
-        agent: this.#agent,
-        socketPath,
-        method,
-        path: targetOf(request),
-        headers,
-        setHost: false,
-        maxHeaderSize: maximumHeadBytes,
-      });
-      upstream.maxHeadersCount = 0; // no limit
-      return upstream;
-    } catch (error) {
-      const detail = 'The request has a field that cannot be passed on to the worker that holds this session.';
-      throw new SessionRoutingError('CLAIMANT_UNREACHABLE', detail, { cause: error });
-    }
+    this.#connections.close();
   }
 
   async #refuse({ socket }: IncomingMessage, response: ServerResponse, error: Error, path: string): Promise<void> {
@@ -162,7 +109,7 @@ export class Forwarder {
     const isConnecting = error.syscall === 'connect';
     const isRefused = isConnecting && (error.code === 'ECONNREFUSED' || error.code === 'ENOENT');
     if (isRefused || (!isConnecting && (await isGone(socketPath)))) {
-      this.#agent.dropIdle(socketPath);
+      this.#connections.dropIdle(socketPath);
       return new SessionRoutingError(
         'SESSION_GONE',
         'The worker that held this session is no longer running, and the state of the session is lost with it. ' +
@@ -192,13 +139,31 @@ async function isGone(socketPath: string): Promise<boolean> {
   return isSocketGone(socketPath);
 }
 
-/** The request's target as its client sent it: Express cuts the path of a mount off `url`. */
-function targetOf(request: IncomingMessage & { originalUrl?: string }): string {
-  return request.originalUrl ?? request.url ?? '/';
-}
-
-function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+/**
+ * The head of a request as it crosses the hop.
+ *
+ * @param response the reply; none for an upgrade, whose connection is one client's, so that no field is held
+ * @throws SessionRoutingError `CLAIMANT_UNREACHABLE` for what a lenient parser let in and cannot be written
+ */
+function requestHead(
+  request: IncomingMessage & { originalUrl?: string },
+  response?: ServerResponse & { maxRequestsOnConnectionReached?: boolean },
+  expectation?: Expectation,
+): string {
+  // The target as its client sent it: Express cuts the path of a mount off `url`.
+  const { method = '', url = '', originalUrl = url, rawHeaders } = request;
+  const { lines, areHeld } = crossingFields(rawHeaders, response !== undefined);
+  if (lines === undefined || !httpToken.test(method) || !safeTarget.test(originalUrl)) {
+    const detail = 'The request has a field that cannot be passed on to the worker that holds this session.';
+    throw new SessionRoutingError('CLAIMANT_UNREACHABLE', detail);
+  }
+  const target = hopTarget(request, originalUrl, {
+    expectation,
+    keepsAlive: response?.shouldKeepAlive ?? false,
+    isLast: response?.maxRequestsOnConnectionReached ?? false,
+    areFieldsHeld: areHeld,
+  });
+  return `${method} ${target} HTTP/1.1\r\n${lines}\r\n`;
 }
 
 function checkBody(request: IncomingMessage): void {
@@ -208,32 +173,6 @@ function checkBody(request: IncomingMessage): void {
     'BODY_ALREADY_READ',
     'Something read the body ahead of the session router, which has to forward it. Mount the router ahead of it.',
   );
-}
-
-/**
- * Aborts what is under way to the claimant when the client's connection closes. Only the socket says so at all times: the
- * reply does not while it waits behind others, nor the request once its body or its reply has ended.
- */
-function abortWithClient({ socket }: IncomingMessage, response: ServerResponse, upstream: ClientRequest): void {
-  const abort = (): void => void upstream.destroy();
-  if (response.socket === null) socket.setMaxListeners(0); // a client may have any number of requests wait
-  socket.once('close', abort);
-  upstream.once('close', () => socket.off('close', abort));
-}
-
-function sendBody(request: IncomingMessage, upstream: ClientRequest): void {
-  if (!hasBody(request)) return void upstream.end();
-  // Once the whole reply has come, Node itself no longer says that more of the body can be written.
-  upstream.once('socket', (socket) => {
-    const drain = (): void => void upstream.emit('drain');
-    socket.on('drain', drain);
-    upstream.once('close', () => socket.off('drain', drain));
-  });
-  // So that the client's connection can be used again, whatever became of the hop.
-  upstream.once('close', () => request.unpipe(upstream).resume());
-  request.once('end', () => upstream.addTrailers(pairsOf(request.rawTrailers)));
-  request.pipe(upstream);
-  flushHead(upstream); // the app may answer before the body has come
 }
 
 /** Passes bytes on. When their source closes, so does where they go, once it has sent what it was given. */

@@ -1,7 +1,7 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import { restoreFields, stripOwnFields } from './headers.ts';
+import { restoreFields } from './headers.ts';
 
 /** What an app may ask of the socket that a client is connected to. */
 interface ClientSocket {
@@ -14,66 +14,153 @@ interface ClientSocket {
   readonly encrypted?: true | undefined;
 }
 
+/** What a client expects (RFC 9110, section 10.1.1) that the app is to answer. */
+export type Expectation = 'continue' | 'other';
+
 /** What a hop carries of a request beside what its client sent. */
-interface Origin {
-  readonly socket: ClientSocket;
+export interface Origin {
+  readonly client: ClientSocket;
   readonly httpVersion: string;
-  /** Whether the client waits for `100 Continue`, which only the app may send. */
-  readonly awaitsContinue: boolean;
+  readonly expectation: Expectation | undefined;
+  /** Whether the client's connection is to last, as far as the request says. */
+  readonly keepsAlive: boolean;
+  /** Whether this is the last request that the client's connection may send. */
+  readonly isLast: boolean;
+  /** Whether fields of the request are held. */
+  readonly areFieldsHeld: boolean;
 }
 
-/** The value of the field by which a hop carries where a request came from. */
-export function originOf({ socket, httpVersion }: IncomingMessage, awaitsContinue: boolean): string {
+/** Under which a client's socket keeps what {@link encodedClient} made of it. */
+const encoded = Symbol('express-session-routing client');
+
+/** How many origins are remembered. One has at most a few hundred bytes. */
+const maximumOrigins = 5_000;
+
+/** Stands between an origin and the request target, ahead of which it crosses: no origin has it. */
+const originEnd = '~';
+
+/**
+ * The target of a request as it crosses the hop: what is known of where the request came from, and the client's own
+ * target, byte for byte.
+ *
+ * It travels there, and not in a field, so that the fields are what they were: to remove one from a request that has
+ * been parsed costs more than all else that the hop does with it.
+ */
+export function hopTarget(
+  request: IncomingMessage,
+  target: string,
+  { expectation, keepsAlive, isLast, areFieldsHeld }: Omit<Origin, 'client' | 'httpVersion'>,
+): string {
+  const flags =
+    (keepsAlive ? 1 : 0) +
+    (isLast ? 2 : 0) +
+    (areFieldsHeld ? 4 : 0) +
+    (expectation === 'continue' ? 8 : 0) +
+    (expectation === 'other' ? 16 : 0);
+  return `/${request.httpVersion}:${flags}:${encodedClient(request.socket)}${originEnd}${target}`;
+}
+
+function encodedClient(socket: Socket & { [encoded]?: { address: string | undefined; text: string } }): string {
   const { remoteAddress, remoteFamily, remotePort, localAddress, localFamily, localPort } = socket;
-  const encrypted = (socket as TLSSocket).encrypted || undefined;
-  const client: ClientSocket = {
+  const known = socket[encoded];
+  if (known !== undefined && known.address === remoteAddress) return known.text;
+  const isEncrypted = (socket as Partial<TLSSocket>).encrypted || undefined;
+  const client: ClientSocket & { connection: number } = {
     remoteAddress,
     remoteFamily,
     remotePort,
     localAddress,
     localFamily,
     localPort,
-    encrypted,
+    encrypted: isEncrypted,
+    connection: Math.trunc(Math.random() * 2 ** 32), // another client may get the same port one day
   };
-  const origin: Origin = { socket: client, httpVersion, awaitsContinue };
-  return Buffer.from(JSON.stringify(origin)).toString('base64url');
+  const text = Buffer.from(JSON.stringify(client)).toString('base64url');
+  socket[encoded] = { address: remoteAddress, text };
+  return text;
 }
 
-/** Removes what only a hop may carry from a request that came over a public port: there it is never believed. */
-export function stripOrigin(request: IncomingMessage): void {
-  stripOwnFields(request);
+/** What an app finds in the place of the socket on which a forwarded request came. */
+interface AdoptedOrigin extends Origin {
+  readonly members: object;
+  readonly handler: ProxyHandler<Socket>;
 }
 
 /**
- * Makes a request that came over a private socket what it was where its client sent it: its fields, its HTTP version,
- * and the addresses of its socket, from which Express takes `req.ip`, `req.protocol` and more.
+ * Makes requests that came over a private socket what they were where their clients sent them: their targets, their
+ * fields, their HTTP version, and the addresses of their sockets, from which Express takes `req.ip`, `req.protocol` and
+ * more.
  *
  * The addresses belong to the request: its socket is shared with other clients' requests, before and after it. Only
  * the socket of an upgrade is one client's for good, so there the socket itself has them.
- *
- * @returns the port on which the client came in, and whether it waits for `100 Continue`
  */
-export function adoptOrigin(request: IncomingMessage): { localPort: number | undefined; awaitsContinue: boolean } {
-  // A sibling wrote it: what a client sends under this name never leaves the worker that accepted it.
-  const origin = parse(restoreFields(request));
-  if (origin === undefined) return { localPort: undefined, awaitsContinue: false };
-  const { socket, httpVersion, awaitsContinue } = origin;
-  const [httpVersionMajor, httpVersionMinor] = httpVersion.split('.').map(Number);
-  Object.assign(request, { httpVersion, httpVersionMajor, httpVersionMinor });
-  const members = { ...socket, address: () => addressOf(socket) };
-  const target = request as IncomingMessage & { readonly upgrade?: boolean; client?: Socket };
-  if (target.upgrade) Object.defineProperties(target.socket, Object.getOwnPropertyDescriptors(members));
-  else target.socket = target.client = withMembers(target.socket, members);
-  return { localPort: socket.localPort, awaitsContinue };
+export class Origins {
+  readonly #serverFor: (localPort: number | undefined) => Server | undefined;
+  readonly #known = new Map<string, AdoptedOrigin>();
+
+  /** @param serverFor the public server with a port, whose requests these are as far as the app can tell */
+  constructor(serverFor: (localPort: number | undefined) => Server | undefined) {
+    this.#serverFor = serverFor;
+  }
+
+  /**
+   * Adopts a request, and its reply.
+   *
+   * @returns where it came from; undefined, and nothing is changed, where no sibling wrote it: whoever may open the
+   *   socket may send what he likes
+   */
+  adopt(request: IncomingMessage, response?: ServerResponse): Origin | undefined {
+    const { url = '' } = request;
+    const end = url.indexOf(originEnd);
+    const origin = this.#origin(url.slice(0, Math.max(0, end)));
+    if (origin === undefined) return undefined;
+    request.url = url.slice(end + 1);
+    if (origin.areFieldsHeld) restoreFields(request);
+    const { httpVersion } = origin;
+    if (httpVersion !== '1.1') {
+      const [httpVersionMajor, httpVersionMinor] = httpVersion.split('.').map(Number);
+      Object.assign(request, { httpVersion, httpVersionMajor, httpVersionMinor });
+    }
+    const target = request as IncomingMessage & { readonly upgrade?: boolean; client?: Socket };
+    if (response === undefined) {
+      Object.defineProperties(target.socket, Object.getOwnPropertyDescriptors(origin.members));
+    } else {
+      target.socket = target.client = new Proxy(target.socket, origin.handler);
+      // Node takes what its own code needs from there, too; all that is not the client's is the real socket's.
+      if (response.socket !== null) (response as { socket: Socket }).socket = target.socket;
+    }
+    return origin;
+  }
+
+  #origin(text: string): AdoptedOrigin | undefined {
+    const known = this.#known.get(text);
+    if (known !== undefined) return known;
+    const origin = parse(text);
+    if (origin === undefined) return undefined;
+    const { client } = origin;
+    const members = { ...client, address: () => addressOf(client), server: this.#serverFor(client.localPort) };
+    const adopted = { ...origin, members, handler: membersFirst(members) };
+    if (this.#known.size >= maximumOrigins) this.#known.clear();
+    this.#known.set(text, adopted);
+    return adopted;
+  }
 }
 
-/** What a sibling wrote; undefined for anything else, since whoever may open the socket may send what he likes. */
-function parse(value: string | undefined): Origin | undefined {
+/** What a sibling wrote; undefined for anything else. */
+function parse(text: string): Origin | undefined {
+  const [, httpVersion = '', flagText, client = ''] = /^\/(\d\.\d):(\d+):([\w-]*)$/.exec(text) ?? [];
+  const flags = Number(flagText);
   try {
-    const origin = JSON.parse(Buffer.from(value ?? '', 'base64url').toString()) as Partial<Origin> | null;
-    const { socket, httpVersion, awaitsContinue = false } = origin ?? {};
-    if (typeof socket !== 'object' || socket === null || !/^\d\.\d$/.test(httpVersion ?? '')) return undefined;
-    return { socket, httpVersion: httpVersion as string, awaitsContinue };
+    const value = JSON.parse(Buffer.from(client, 'base64url').toString()) as ClientSocket | null;
+    if (typeof value !== 'object' || value === null) return undefined;
+    return {
+      client: value,
+      httpVersion,
+      expectation: flags & 8 ? 'continue' : flags & 16 ? 'other' : undefined,
+      keepsAlive: (flags & 1) !== 0,
+      isLast: (flags & 2) !== 0,
+      areFieldsHeld: (flags & 4) !== 0,
+    };
   } catch {
     return undefined;
   }
@@ -84,15 +171,21 @@ function addressOf({ localAddress, localFamily, localPort }: ClientSocket): obje
   return localAddress === undefined ? {} : { address: localAddress, family: localFamily, port: localPort };
 }
 
-/** The socket as the app is to see it. Its functions are bound to the real one, which Node's own code works on. */
-function withMembers(socket: Socket, members: object): Socket {
-  return new Proxy(socket, {
+/**
+ * Shows a socket with the members of one client's connection. Its functions are bound to the real one, which Node's own
+ * code works on. What an app adds is the client's: nobody else who shares the real socket sees it.
+ */
+function membersFirst(members: object): ProxyHandler<Socket> {
+  return {
     get(target, key) {
       if (Object.hasOwn(members, key)) return Reflect.get(members, key);
       const value: unknown = Reflect.get(target, key, target);
       return typeof value === 'function' ? value.bind(target) : value;
     },
-    set: (target, key, value) => Reflect.set(target, key, value, target),
-    has: (target, key) => Object.hasOwn(members, key) || Reflect.has(target, key),
-  });
+    set: (target, key, value) => (key in target ? Reflect.set(target, key, value) : Reflect.set(members, key, value)),
+    has: (target, key) => Object.hasOwn(members, key) || key in target,
+    defineProperty: (target, key, descriptor) =>
+      Reflect.defineProperty(key in target ? target : members, key, { ...descriptor, configurable: true }),
+    deleteProperty: (target, key) => Reflect.deleteProperty(Object.hasOwn(members, key) ? members : target, key),
+  };
 }

@@ -1,7 +1,8 @@
 import { chmodSync } from 'node:fs';
 import { Server, type IncomingMessage, type ServerOptions, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { adoptOrigin } from './origin.ts';
+import { Origins, type Expectation } from './origin.ts';
+import { prepareReply } from './private-reply.ts';
 import type { RoutedServer } from './routed-servers.ts';
 import { checkSocketPath } from './socket-path.ts';
 
@@ -21,35 +22,36 @@ export interface PrivateSocketOptions {
   readonly serverFor: (localPort: number | undefined) => RoutedServer | undefined;
 }
 
-/** Members of an HTTP server that its type declarations leave out. */
-interface ParserOptions {
-  readonly insecureHTTPParser?: boolean;
-  readonly joinDuplicateHeaders?: boolean;
+/** Under which a request is marked that came over a private socket. No client can send a symbol. */
+const forwarded = Symbol('express-session-routing forwarded');
+
+/** Whether a request came over a private socket, and so from a sibling worker. */
+export function isForwarded(request: IncomingMessage): boolean {
+  return (request as ForwardedMessage)[forwarded] === true;
 }
 
 /**
  * Serves the requests that sibling workers forward, with the listeners of the public server.
  *
- * That a request came from a sibling is known from this class being its socket's server, and from nothing else.
+ * That a request came from a sibling is known from this class having accepted its connection, and from nothing else.
  */
 export class PrivateServer extends Server {
   readonly #serverFor: PrivateSocketOptions['serverFor'];
+  readonly #origins: Origins;
 
   constructor(serverFor: PrivateSocketOptions['serverFor']) {
-    const { insecureHTTPParser, joinDuplicateHeaders } = (serverFor(undefined) ?? {}) as ParserOptions;
     // The public server, which has let the request in, has had all the limits that there are.
-    const options: ServerOptions = {
+    super({
+      ...parserOptions(serverFor(undefined)),
       keepAliveTimeout: keepAliveMilliseconds,
       requestTimeout: 0,
       headersTimeout: 0,
       connectionsCheckingInterval: keepAliveMilliseconds,
       maxHeaderSize: maximumHeadBytes,
       requireHostHeader: false,
-    };
-    if (insecureHTTPParser !== undefined) options.insecureHTTPParser = insecureHTTPParser;
-    if (joinDuplicateHeaders !== undefined) options.joinDuplicateHeaders = joinDuplicateHeaders;
-    super(options);
+    });
     this.#serverFor = serverFor;
+    this.#origins = new Origins(serverFor);
     this.maxHeadersCount = 0;
     this.on('connection', closeOneSide);
   }
@@ -65,35 +67,57 @@ export class PrivateServer extends Server {
     return super.emit(event as string, ...args);
   }
 
-  #serve(request: IncomingMessage, response: ServerResponse): boolean {
-    const { localPort, awaitsContinue } = adoptOrigin(request);
-    // Node's own rule, for a client that knows no chunks: its reply is framed here as it would be there.
-    if (request.httpVersionMajor < 1 || request.httpVersionMinor < 1) {
-      response.useChunkedEncodingByDefault = /\bchunked\b/i.test(String(request.headers['te']));
-    }
-    cutAtLength(response as ServerResponse & ReplyInternals);
-    return this.#handOver(localPort, awaitsContinue ? 'checkContinue' : 'request', request, response);
+  #serve(request: ForwardedMessage, response: ServerResponse): boolean {
+    request[forwarded] = true;
+    const origin = this.#origins.adopt(request, response);
+    const server = this.#serverFor(origin?.client.localPort);
+    if (origin !== undefined && server !== undefined) prepareReply(response, origin, server);
+    return handOver(server, eventOf(origin?.expectation), request, response);
   }
 
-  #serveUpgrade(request: IncomingMessage, socket: Socket, head: Buffer): boolean {
-    const { localPort } = adoptOrigin(request);
+  #serveUpgrade(request: ForwardedMessage, socket: Socket, head: Buffer): boolean {
+    request[forwarded] = true;
+    const origin = this.#origins.adopt(request);
     delete (socket as { destroySoon?: unknown }).destroySoon; // it is the app's from now on
-    return this.#handOver(localPort, 'upgrade', request, socket, head);
-  }
-
-  #handOver(
-    localPort: number | undefined,
-    event: string,
-    ...args: [IncomingMessage, Destroyable, ...unknown[]]
-  ): boolean {
-    const server = this.#serverFor(localPort);
-    if (server !== undefined && server.listenerCount(event) > 0) return server.emit(event, ...args);
-    args[1].destroy(); // nobody is there to answer
-    return false;
+    return handOver(this.#serverFor(origin?.client.localPort), 'upgrade', request, socket, head);
   }
 }
 
+type ForwardedMessage = IncomingMessage & { [forwarded]?: true };
 type Destroyable = { destroy(): unknown };
+
+function handOver(
+  server: RoutedServer | undefined,
+  event: string,
+  ...args: [IncomingMessage, Destroyable, ...unknown[]]
+): boolean {
+  if (server !== undefined && server.listenerCount(event) > 0) return server.emit(event, ...args);
+  args[1].destroy(); // nobody is there to answer
+  return false;
+}
+
+function eventOf(expectation: Expectation | undefined): 'request' | 'checkContinue' | 'checkExpectation' {
+  if (expectation === undefined) return 'request';
+  return expectation === 'continue' ? 'checkContinue' : 'checkExpectation';
+}
+
+/** What a public server says of how requests are parsed, and of what classes they and their replies are. */
+function parserOptions(server: RoutedServer | undefined): ServerOptions {
+  const options: Record<string, unknown> = {};
+  if (server === undefined) return options;
+  for (const name of ['insecureHTTPParser', 'joinDuplicateHeaders', 'highWaterMark'] as const) {
+    const value: unknown = Reflect.get(server, name);
+    if (value !== undefined) options[name] = value;
+  }
+  // Node keeps the classes under symbols of its own.
+  for (const symbol of Object.getOwnPropertySymbols(server)) {
+    const { description = '' } = symbol;
+    if (description === 'IncomingMessage' || description === 'ServerResponse') {
+      options[description] = Reflect.get(server, symbol);
+    }
+  }
+  return options;
+}
 
 /**
  * Lets an app that asks to close, by `Connection: close`, close only this side. To close with a body unread would take
@@ -101,41 +125,6 @@ type Destroyable = { destroy(): unknown };
  */
 function closeOneSide(socket: Socket): void {
   socket.destroySoon = () => void socket.setTimeout(lingerMilliseconds).end();
-}
-
-/** Members of Node's replies that its type declarations leave out. */
-interface ReplyInternals {
-  /** What the head says; null where it says nothing. */
-  readonly _contentLength: number | null;
-  _implicitHeader(): void;
-}
-
-/**
- * Sends no byte of a reply beyond its `Content-Length`. To the client that sent the request they would be a nuisance;
- * behind them, on the shared connection, they would be the beginning of another client's reply.
- */
-function cutAtLength(response: ServerResponse & ReplyInternals): void {
-  const { write, end } = response;
-  let length = 0;
-
-  const cut = ([chunk, encoding, ...rest]: unknown[]): unknown[] => {
-    if (typeof chunk !== 'string' && !(chunk instanceof Uint8Array)) return [chunk, encoding, ...rest];
-    if (!response.headersSent && response.hasHeader('Content-Length')) response._implicitHeader();
-    const { _contentLength: limit } = response;
-    const before = length;
-    length += typeof chunk === 'string' ? Buffer.byteLength(chunk, encodingOf(encoding)) : chunk.length;
-    if (!response.headersSent || response.chunkedEncoding || limit === null || length <= limit) {
-      return [chunk, encoding, ...rest];
-    }
-    const bytes = typeof chunk === 'string' ? Buffer.from(chunk, encodingOf(encoding)) : chunk;
-    return [bytes.subarray(0, Math.max(0, limit - before)), encoding, ...rest];
-  };
-  response.write = (...args: unknown[]) => Reflect.apply(write, response, cut(args));
-  response.end = (...args: unknown[]) => Reflect.apply(end, response, cut(args));
-}
-
-function encodingOf(argument: unknown): BufferEncoding | undefined {
-  return typeof argument === 'string' ? (argument as BufferEncoding) : undefined;
 }
 
 /** A private socket that listens. */

@@ -1,56 +1,87 @@
-import type { ClientRequest, IncomingMessage, InformationEvent, ServerResponse } from 'node:http';
-import { pairsOf, replyFields, type RawHeaders } from './headers.ts';
+import { OutgoingMessage, type ServerResponse } from 'node:http';
+import type { ReplyHead } from './reply-reader.ts';
 
-const noBytes = Buffer.alloc(0);
+/** Members of Node's replies that its type declarations leave out. */
+interface ReplyInternals extends ServerResponse {
+  _header: string;
+  _hasBody: boolean;
+  _contentLength: number | null;
+  /** Whether the connection ends with this reply. */
+  _last: boolean;
+  maxRequestsOnConnectionReached?: boolean;
+  _writeRaw(data: string, encoding: BufferEncoding): boolean;
+}
 
-/** Passes an interim reply (1xx) on, unless the reply itself has begun. */
-export function passInterim(interim: InformationEvent, response: ServerResponse): void {
+/** Node's own methods: what something ahead of the router has put over them would take a reply's bytes for its body. */
+const { write, end } = OutgoingMessage.prototype;
+
+const closeOption = /(?:^|\W)close(?:$|\W)/i;
+
+/** Replies no longer than this are sent as one piece of text, which costs less than bytes. */
+const shortReplyBytes = 8_192;
+
+/** Passes the head of an interim reply (1xx) on, unless the reply itself has begun. */
+export function passInterim(head: string, response: ServerResponse): void {
   if (response.headersSent || response.destroyed) return;
-  const { statusCode, statusMessage, rawHeaders } = interim;
-  if (statusCode === 100) return response.writeContinue();
-  // `writeEarlyHints()` would refuse several links in one field, which is how it writes them itself.
-  const raw = response as ServerResponse & { _writeRaw(bytes: Buffer): void };
-  raw._writeRaw(headOf(`HTTP/1.1 ${statusCode} ${statusMessage}`, rawHeaders));
+  if (head.startsWith('HTTP/1.1 100 ')) response.writeContinue();
+  else (response as ReplyInternals)._writeRaw(head, 'latin1');
 }
 
 /**
- * Answers with a claimant's reply, as a stream. One that breaks off destroys the client's connection, so that it looks
- * truncated there, too.
+ * Begins to answer with a claimant's reply: what is sent from now on are its bytes, as they come. Node keeps the order
+ * of replies on the connection, and closes it where the head says so.
  */
-export function passReply(reply: IncomingMessage, response: ServerResponse): void {
-  const { statusCode = 502, statusMessage = '' } = reply;
-  const fields = replyFields(reply.rawHeaders);
-  response.sendDate = false; // the claimant's own is among the fields, or its app wants none
-  if (isUntouched(response)) {
-    response.writeHead(statusCode, statusMessage, fields);
-  } else {
-    // Where a reply has ever had a field, Node keeps only the last of repeated fields in a raw list.
-    for (const name of response.getHeaderNames()) if (name !== 'connection') response.removeHeader(name);
-    for (const [name, value] of pairsOf(fields)) response.appendHeader(name, value);
-    response.writeHead(statusCode, statusMessage);
+export function beginReply(reply: ServerResponse, head: ReplyHead): void {
+  const response = reply as ReplyInternals;
+  response.statusCode = head.statusCode;
+  response.statusMessage = head.statusMessage;
+  response._header = endsConnection(response) ? closing(head.text) : head.text;
+  response._hasBody = true; // no byte is to be dropped, or framed again
+  response.chunkedEncoding = false;
+  response._contentLength = null;
+  response._last = head.endsWithConnection || endsConnection(response) || closes(head.connection, response);
+}
+
+/** Whether something ahead of the router, in this worker, has said that the connection is to end. */
+function endsConnection(response: ServerResponse): boolean {
+  return response.hasHeader('connection') && closeOption.test(String(response.getHeader('connection')));
+}
+
+/** A head that says so. */
+function closing(head: string): string {
+  return head
+    .replace(/\r\n(?:connection|keep-alive):[^\r]*/gi, '')
+    .replace(/\r\n\r\n$/, '\r\nConnection: close\r\n\r\n');
+}
+
+/** As Node decides it for a reply that it has the fields of. */
+function closes(connection: string | undefined, response: ReplyInternals): boolean {
+  if (connection === undefined) return !response.shouldKeepAlive;
+  if (response.shouldKeepAlive && response.maxRequestsOnConnectionReached) return false;
+  return closeOption.test(connection);
+}
+
+/**
+ * Sends what has come of a reply, and with it the head, unless that has left.
+ *
+ * @param bytes good for as long as the call lasts
+ * @returns false if the client takes no more until the reply has drained
+ */
+export function passBytes(response: ServerResponse, bytes: Buffer): boolean {
+  return Reflect.apply(write, response, [Buffer.from(bytes)]) as boolean;
+}
+
+/**
+ * Sends the last of a reply.
+ *
+ * @param isWhole whether these are all of its bytes, and the head has not left
+ */
+export function passLastBytes(reply: ServerResponse, bytes: Buffer, isWhole: boolean): void {
+  const response = reply as ReplyInternals;
+  if (bytes.length === 0) return void Reflect.apply(end, response, []);
+  if (isWhole && bytes.length < shortReplyBytes) {
+    response._header += bytes.toString('latin1');
+    return void Reflect.apply(end, response, []);
   }
-
-  // Before the pipe's own listener, which ends the reply.
-  reply.once('end', () => response.addTrailers(pairsOf(reply.rawTrailers)));
-  reply.on('error', () => response.destroy());
-  reply.pipe(response);
-  const hasNoBody = response.req.method === 'HEAD' || statusCode === 204 || statusCode === 304;
-  if (!hasNoBody) flushHead(response);
-}
-
-/** Whether nothing can have set a field on the reply yet. */
-function isUntouched(response: ServerResponse): boolean {
-  const { originalUrl } = response.req as { originalUrl?: string }; // as Express and Connect set it
-  return originalUrl === undefined && response.getHeaderNames().length === 0;
-}
-
-/** Sends a head, and what is written in the same tick along with it. (Node's `flushHeaders()` sends it in UTF-8.) */
-export function flushHead(message: ClientRequest | ServerResponse): void {
-  message.write(noBytes);
-}
-
-/** A head in bytes. */
-export function headOf(startLine: string, fields: RawHeaders): Buffer {
-  const lines = pairsOf(fields).map(([name, value]) => `${name}: ${value}\r\n`);
-  return Buffer.from(`${startLine}\r\n${lines.join('')}\r\n`, 'latin1');
+  Reflect.apply(end, response, [Buffer.from(bytes)]);
 }

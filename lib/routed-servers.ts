@@ -5,7 +5,14 @@ import type { Server as HttpsServer } from 'node:https';
 export type RoutedServer = HttpServer | HttpsServer;
 
 /** An event of a server by which a request reaches its listeners, and what goes with it. */
-export type RoutedEvent = 'request' | 'checkContinue' | 'upgrade';
+export type RoutedEvent = 'request' | 'checkContinue' | 'checkExpectation' | 'upgrade';
+
+const routedEvents: ReadonlySet<string | symbol> = new Set<RoutedEvent>([
+  'request',
+  'checkContinue',
+  'checkExpectation',
+  'upgrade',
+]);
 
 /** Decides on an event: `proceed` hands it to the server's own listeners. */
 export type Dispatch = (event: RoutedEvent, args: unknown[], proceed: () => void) => void;
@@ -60,11 +67,8 @@ export class RoutedServers {
     const own = Object.getOwnPropertyDescriptor(server, 'emit');
     const emit = server.emit as (event: string | symbol, ...args: unknown[]) => boolean;
     const routedEmit = function (this: RoutedServer, event: string | symbol, ...args: unknown[]): boolean {
-      const isRouted = event === 'request' || event === 'checkContinue' || event === 'upgrade';
-      if (dispatch === undefined || !isRouted) {
-        return emit.call(this, event, ...args);
-      }
-      dispatch(event, args, () => emit.call(this, event, ...args));
+      if (dispatch === undefined || !routedEvents.has(event)) return emit.call(this, event, ...args);
+      dispatch(event as RoutedEvent, args, () => emit.call(this, event, ...args));
       return true;
     };
     Object.defineProperty(server, 'emit', { value: routedEmit, configurable: true, enumerable: false, writable: true });

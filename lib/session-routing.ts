@@ -8,10 +8,10 @@ import { CookieExpiry } from './cookie-expiry.ts';
 import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { Forwarder } from './forward.ts';
 import { completeOptions, type CompleteOptions, type SessionRoutingOptions } from './options.ts';
-import { stripOrigin } from './origin.ts';
+import { stripOwnFields } from './headers.ts';
 import { watchReply, watchSessionId, type OwnSessionParts } from './own-session.ts';
 import { RoutedServers, type RoutedEvent, type RoutedServer } from './routed-servers.ts';
-import { openPrivateSocket, PrivateServer, type PrivateSocket } from './private-socket.ts';
+import { isForwarded, openPrivateSocket, type PrivateSocket } from './private-socket.ts';
 import { randomSessionId, RequestSession } from './request-session.ts';
 import { checkRuntimeDirectory, runtimeDirectoryVariable } from './runtime-directory.ts';
 import { recordWorker } from './dead-workers.ts';
@@ -46,7 +46,7 @@ export interface SessionRouting extends Middleware {
    */
   listen(app: RequestListener, target?: ListenTarget): Promise<Server>;
   /**
-   * Puts the rule in front of every `request`, `checkContinue` and `upgrade` listener of a server, whenever added.
+   * Puts the rule in front of every `request`, `checkContinue`, `checkExpectation` and `upgrade` listener of a server, whenever added.
    * Resolves once the private socket listens; requests that come sooner wait.
    */
   attach(server: RoutedServer): Promise<void>;
@@ -78,6 +78,9 @@ export interface RoutingInternals {
 export function sessionRouting(options: SessionRoutingOptions): SessionRouting {
   return composeSessionRouting(options);
 }
+
+/** What a client expects of whose request an event is. */
+const expectations = { request: undefined, checkContinue: 'continue', checkExpectation: 'other' } as const;
 
 /** {@link sessionRouting}, with what specs inject. */
 export function composeSessionRouting(
@@ -166,7 +169,7 @@ export function composeSessionRouting(
     route(
       event === 'upgrade'
         ? new UpgradeExchange(request, second as Duplex, head, path)
-        : new HttpExchange(request, second as ServerResponse, path, event === 'checkContinue'),
+        : new HttpExchange(request, second as ServerResponse, path, expectations[event]),
       proceed,
       (error) => void request.destroy(error),
     );
@@ -174,9 +177,9 @@ export function composeSessionRouting(
 
   /** Routes a request once the private socket listens; `fail` gets the request if it cannot. */
   function route(exchange: Exchange, proceed: () => void, fail: (error: Error) => void): void {
+    if (isForwarded(exchange.request)) return router.route(exchange, proceed);
+    stripOwnFields(exchange.request);
     const { server } = exchange.request.socket as { server?: RoutedServer };
-    if (server instanceof PrivateServer) return router.route(exchange, proceed);
-    stripOrigin(exchange.request);
     if (directory === undefined || (server && servers.isServing(server))) return router.route(exchange, proceed);
     if (server === undefined) return fail(new Error('The session routing needs a request of a listening HTTP server.'));
     servers.serve(server).then(() => process.nextTick(() => router.route(exchange, proceed)), fail);
@@ -265,10 +268,6 @@ export function composeSessionRouting(
   function genid(request: IncomingMessage): string {
     return router.sessionOf(request)?.generate() ?? mint();
   }
-}
-
-function isForwarded(request: IncomingMessage): boolean {
-  return (request.socket as { server?: unknown }).server instanceof PrivateServer;
 }
 
 /** The runtime directory, checked; undefined for one worker. */

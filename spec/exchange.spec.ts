@@ -112,7 +112,7 @@ describe('HttpExchange', () => {
     const { received, close } = await serving(
       'checkContinue',
       (request, response: ServerResponse) => {
-        const exchange = new HttpExchange(request, response, '/', true);
+        const exchange = new HttpExchange(request, response, '/', 'continue');
         exchange.continue();
         response.writeContinue(); // as the app's listener does
         response.end();

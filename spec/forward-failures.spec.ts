@@ -145,17 +145,17 @@ describe('a claimant that fails', () => {
     const requests: string[] = [];
     await standIn((socket) => {
       socket.once('data', (bytes) => {
-        requests.push(/^\S+ \S+/.exec(bytes.toString())![0]);
+        requests.push(/^GET \S+~(\S+)/.exec(bytes.toString())![1]!);
         socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
         socket.once('data', (more) => {
-          requests.push(`${/^\S+ \S+/.exec(more.toString())![0]} again`);
+          requests.push(`${/^GET \S+~(\S+)/.exec(more.toString())![1]} again`);
           socket.destroy();
         });
       });
     });
     expect(await talk(front.port, get('/1'))).to.match(/ok$/);
     expect(refusalOf(await talk(front.port, get('/2')))).to.deep.equal(brokenOff);
-    expect(requests).to.deep.equal(['GET /1', 'GET /2 again']);
+    expect(requests).to.deep.equal(['/1', '/2 again']);
   });
 
   it('is busy, and not gone, when it takes no more connections', async () => {
@@ -195,7 +195,7 @@ describe('a claimant that fails', () => {
     let streaming: Socket | undefined;
     const server = await standIn((socket) => {
       socket.on('data', (bytes) => {
-        const [, target = ''] = /^GET (\S+)/.exec(bytes.toString()) ?? [];
+        const [, target = ''] = /^GET \S+~(\S+)/.exec(bytes.toString()) ?? [];
         connections.set(target, socket);
         if (target === '/break') socket.destroy();
         else if (target === '/stream') (streaming = socket).write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst');

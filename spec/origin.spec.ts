@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { stripOrigin } from '../lib/origin.ts';
+import { stripOwnFields } from '../lib/headers.ts';
 import { selfSigned } from './fixtures/hop-certificate.ts';
 import { startFront } from './fixtures/hop-front.ts';
 import { seeded, sessionCookie, startTwins, type Twins } from './fixtures/hop-twins.ts';
@@ -179,7 +179,7 @@ describe('what a client says about where its request came from', () => {
 
   it('is stripped where nothing else is routed, too', async () => {
     const server = createServer((request, response) => {
-      stripOrigin(request);
+      stripOwnFields(request);
       response.end(JSON.stringify([request.rawHeaders, request.headers, request.headersDistinct]));
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -197,8 +197,14 @@ describe('what a client says about where its request came from', () => {
     const front = await startFront();
     try {
       await front.serve((request, response) => response.end(`from ${request.socket.remoteAddress}`));
-      for (const origin of ['nonsense', forged({}), forged({ socket: null, httpVersion: '1.1' }), '']) {
-        const request = get({ socketPath: front.socketPath, headers: { 'x-session-routing-origin': origin } });
+      const origins = [
+        'nonsense',
+        '6.6:1:',
+        `1.1:1:${forged({})}`,
+        `1.1:1:${Buffer.from('null').toString('base64url')}`,
+      ];
+      for (const path of ['/', '/~/', ...origins.map((origin) => `/${origin}~/`)]) {
+        const request = get({ socketPath: front.socketPath, path });
         const [reply] = (await once(request, 'response')) as [IncomingMessage];
         expect(String(await reply.toArray())).to.equal('from undefined');
       }

@@ -1,0 +1,149 @@
+import { connect, type Socket } from 'node:net';
+
+/** Shorter than the private socket keeps an idle connection, so that it is this side that closes it. */
+const idleMilliseconds = 15_000;
+
+/** As much as is read of a connection at once. */
+const readBytes = 65_536;
+
+/** Who uses a connection. */
+export interface ConnectionUser {
+  /**
+   * Is given what came in. The bytes are good for as long as the call lasts.
+   *
+   * @returns false to be given no more until `resume()`
+   */
+  received(bytes: Buffer): boolean;
+  /** Is told that what it wrote has left, where a write returned false. */
+  drained(): void;
+  /** Is told, once, that the connection has closed: with the error, where there was one. */
+  closed(error: Error | undefined): void;
+}
+
+/** A connection to a claimant's private socket, used by one request at a time. */
+export class ClaimantConnection {
+  readonly path: string;
+  /** Whether it has served a request before. */
+  isReused = false;
+  readonly #socket: Socket;
+  readonly #idleTimer: NodeJS.Timeout;
+  #user: ConnectionUser | undefined;
+
+  /**
+   * @param buffer into which every connection reads: what is read is handed on before anything else happens
+   * @param onClose is called when an idle connection has closed
+   */
+  constructor(path: string, buffer: Uint8Array, onClose: (connection: ClaimantConnection) => void) {
+    this.path = path;
+    this.#socket = connect({
+      path,
+      onread: {
+        buffer,
+        callback: (length, bytes) => {
+          if (this.#user !== undefined) return this.#user.received((bytes as Buffer).subarray(0, length));
+          this.#socket.destroy(); // nobody has asked for anything
+          return false;
+        },
+      },
+    });
+    let failure: Error | undefined;
+    this.#socket.on('error', (error) => (failure = error));
+    this.#socket.on('drain', () => this.#user?.drained());
+    this.#socket.on('close', () => {
+      clearTimeout(this.#idleTimer);
+      if (this.#user === undefined) onClose(this);
+      else this.#user.closed(failure);
+    });
+    this.#idleTimer = setTimeout(() => {
+      if (this.#user === undefined) this.#socket.destroy();
+    }, idleMilliseconds).unref();
+  }
+
+  get isUsable(): boolean {
+    return !this.#socket.destroyed && this.#socket.readable;
+  }
+
+  /** Gives the connection to a user, whose it is until it is given to the next. */
+  use(user: ConnectionUser): void {
+    if (this.isReused) this.#socket.ref();
+    this.#user = user;
+  }
+
+  /** Leaves the connection idle. While it is, it keeps no process alive. */
+  idle(): void {
+    this.#user = undefined;
+    this.isReused = true;
+    this.#socket.unref();
+    this.#idleTimer.refresh();
+  }
+
+  /** @returns false if the connection takes no more until it has drained */
+  write(data: Uint8Array | string): boolean {
+    return typeof data === 'string' ? this.#socket.write(data, 'latin1') : this.#socket.write(data);
+  }
+
+  /** Lets what is written from here to the end of the tick leave together. */
+  cork(): void {
+    this.#socket.cork();
+    process.nextTick(() => this.#socket.uncork());
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+}
+
+/** The connections of one worker to its siblings' private sockets, kept for the next request. */
+export class ClaimantConnections {
+  readonly #idle = new Map<string, ClaimantConnection[]>();
+  readonly #buffer = Buffer.allocUnsafeSlow(readBytes);
+  #isClosed = false;
+
+  /** A connection that is free, or else a new one. The one used last comes first. */
+  take(path: string): ClaimantConnection {
+    const idle = this.#idle.get(path);
+    for (let connection = idle?.pop(); connection !== undefined; connection = idle?.pop()) {
+      if (connection.isUsable) return connection;
+    }
+    return this.open(path);
+  }
+
+  /** A new connection. */
+  open(path: string): ClaimantConnection {
+    return new ClaimantConnection(path, this.#buffer, (closed) => this.#forget(closed));
+  }
+
+  /** Takes a connection back whose request is over. */
+  release(connection: ClaimantConnection): void {
+    if (this.#isClosed || !connection.isUsable) return connection.destroy();
+    connection.idle();
+    const idle = this.#idle.get(connection.path);
+    if (idle === undefined) this.#idle.set(connection.path, [connection]);
+    else idle.push(connection);
+  }
+
+  /** Ends the idle connections to one claimant, or to all. Requests that are under way finish. */
+  dropIdle(path?: string): void {
+    for (const [each, idle] of path === undefined ? this.#idle : [[path, this.#idle.get(path) ?? []] as const]) {
+      for (const connection of idle) connection.destroy();
+      this.#idle.delete(each);
+    }
+  }
+
+  /** Ends the idle connections, and each of the others once its request is over. */
+  close(): void {
+    this.#isClosed = true;
+    this.dropIdle();
+  }
+
+  #forget(connection: ClaimantConnection): void {
+    const idle = this.#idle.get(connection.path) ?? [];
+    const left = idle.filter((each) => each !== connection);
+    if (left.length > 0) this.#idle.set(connection.path, left);
+    else this.#idle.delete(connection.path);
+  }
+}

@@ -1,0 +1,220 @@
+import { EventEmitter } from 'node:events';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ClaimantConnection, ClaimantConnections, ConnectionUser } from './claimant-connections.ts';
+import { trailerLines } from './headers.ts';
+import { onReplyClosed } from './reply-end.ts';
+import { ReplyReader } from './reply-reader.ts';
+import { beginReply, passBytes, passInterim, passLastBytes } from './replies.ts';
+
+/** What is written at once and has no more bytes than this, its reader reads whole or not at all. */
+const atomicBytes = 16_384;
+
+/** One request on its way to a claimant, and its reply on the way back. */
+export class ForwardedRequest implements ConnectionUser {
+  readonly #request: IncomingMessage;
+  readonly #response: ServerResponse;
+  readonly #connections: ClaimantConnections;
+  readonly #onFailure: (error: Error) => void;
+  readonly #reply: ReplyReader;
+  #connection: ClaimantConnection;
+  /** The head, until it is written. */
+  #head: string;
+  /** All that was written, where that happened at once and nothing has come back. */
+  #onlyWrite: string | undefined;
+  /** Bytes of the body that are still to be sent; undefined where it goes in chunks. */
+  #left: number | undefined;
+  #isSent = false;
+  #isAnswered = false;
+  #isOver = false;
+  #leave: (() => void) | undefined;
+
+  /**
+   * Sends a request, and answers it with what comes back.
+   *
+   * @param path the claimant's private socket
+   * @param head the request's, as it crosses the hop
+   * @param onFailure is called where the reply itself has not begun
+   */
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    path: string,
+    head: string,
+    connections: ClaimantConnections,
+    onFailure: (error: Error) => void,
+  ) {
+    this.#request = request;
+    this.#response = response;
+    this.#connections = connections;
+    this.#onFailure = onFailure;
+    this.#head = head;
+    this.#reply = new ReplyReader(request.method, (interim) => passInterim(interim, response));
+    this.#connection = connections.take(path);
+    this.#connection.use(this);
+    onReplyClosed(request, response, () => {
+      if (!this.#isAnswered) this.#abandon();
+    });
+    if (hasBody(request)) {
+      this.#sendBody();
+    } else {
+      this.#isSent = true;
+      this.#writeOnly(head);
+    }
+  }
+
+  received(bytes: Buffer): boolean {
+    if (this.#isOver) return false;
+    this.#onlyWrite = undefined;
+    const reply = this.#reply;
+    const isBegun = reply.head !== undefined;
+    try {
+      reply.read(bytes);
+    } catch (error) {
+      this.#fail(error as Error);
+      return false;
+    }
+    const { head, isComplete, bodyStart, bodyEnd } = reply;
+    if (head === undefined) return true;
+    const response = this.#response;
+    if (!isBegun) {
+      if (response.headersSent) return this.#abandon(); // by something ahead of the router
+      beginReply(response, head);
+    }
+    const body = bytes.subarray(bodyStart, bodyEnd);
+    if (!isComplete) return passBytes(response, body) || this.#awaitClient();
+    if (bodyEnd < bytes.length) this.#connection.destroy(); // what else there is belongs to nobody
+    this.#answered();
+    passLastBytes(response, body, !isBegun);
+    return true;
+  }
+
+  drained(): void {
+    this.#request.resume();
+  }
+
+  closed(error: Error | undefined): void {
+    if (this.#isOver) return;
+    if (this.#reply.head?.endsWithConnection && error === undefined) {
+      this.#isOver = true;
+      this.#isAnswered = true;
+      this.#request.resume();
+      this.#response.end();
+    } else if (this.#onlyWrite !== undefined && this.#connection.isReused && wasNeverRead(error)) {
+      this.#connection = this.#connections.open(this.#connection.path);
+      this.#connection.use(this);
+      this.#connection.write(this.#onlyWrite);
+    } else {
+      this.#fail(error ?? new Error('The claimant closed the connection before its reply was complete.'));
+    }
+  }
+
+  #writeOnly(text: string): boolean {
+    this.#onlyWrite = text.length <= atomicBytes ? text : undefined;
+    this.#head = '';
+    return this.#connection.write(text);
+  }
+
+  #sendBody(): void {
+    const request = this.#request;
+    const { 'transfer-encoding': coding, 'content-length': length } = request.headers;
+    if (coding === undefined) this.#left = Number(length);
+    request.on('data', (chunk: Buffer | string) => {
+      if (this.#isOver) return; // so that the client's connection can be used again
+      const bytes = typeof chunk === 'string' ? Buffer.from(chunk, request.readableEncoding ?? 'utf8') : chunk;
+      if (!this.#sendChunk(bytes)) request.pause();
+    });
+    request.once('end', () => this.#endBody());
+    request.resume();
+    // What came along with the head has been read by then. The app may answer before there is more.
+    process.nextTick(() => {
+      if (this.#head !== '' && !this.#isOver) this.#writeOnly(this.#head);
+    });
+  }
+
+  #sendChunk(bytes: Buffer): boolean {
+    const head = this.#head;
+    const [before, after] = this.#left === undefined ? [`${head}${bytes.length.toString(16)}\r\n`, '\r\n'] : [head, ''];
+    let takesMore: boolean;
+    if (head !== '' && before.length + bytes.length + after.length <= atomicBytes) {
+      takesMore = this.#writeOnly(before + bytes.toString('latin1') + after);
+    } else {
+      this.#head = '';
+      this.#onlyWrite = undefined;
+      if (before !== '') {
+        this.#connection.cork();
+        this.#connection.write(before);
+      }
+      takesMore = this.#connection.write(bytes);
+      if (after !== '') takesMore = this.#connection.write(after);
+    }
+    if (this.#left === undefined) return takesMore;
+    this.#left -= bytes.length;
+    if (this.#left <= 0) this.#sent();
+    return takesMore;
+  }
+
+  #endBody(): void {
+    if (this.#isOver || this.#isSent) return;
+    if (this.#left === undefined) {
+      const trailers = trailerLines(this.#request.rawTrailers);
+      if (trailers === undefined) return this.#fail(new Error('A trailer has a value that cannot be passed on.'));
+      const last = `${this.#head}0\r\n${trailers}\r\n`;
+      if (this.#head === '') this.#onlyWrite = undefined;
+      if (this.#head === '') this.#connection.write(last);
+      else this.#writeOnly(last);
+    }
+    this.#sent();
+  }
+
+  #sent(): void {
+    this.#isSent = true;
+    if (this.#leave !== undefined) this.#request.socket.off('close', this.#leave);
+    if (this.#isAnswered) this.#release();
+  }
+
+  #answered(): void {
+    this.#isAnswered = true;
+    if (this.#isSent) return this.#release();
+    // The app may still read the body. From now on, only the socket says whether the client has left.
+    this.#leave = () => this.#abandon();
+    this.#request.socket.once('close', this.#leave);
+  }
+
+  #release(): void {
+    this.#isOver = true;
+    this.#connections.release(this.#connection);
+  }
+
+  /** Waits until the client takes more. (What wraps a reply ahead of the router may also take its listeners.) */
+  #awaitClient(): false {
+    EventEmitter.prototype.once.call(this.#response, 'drain', () => this.#connection.resume());
+    return false;
+  }
+
+  #abandon(): false {
+    this.#isOver = true;
+    this.#request.resume();
+    this.#connection.destroy();
+    return false;
+  }
+
+  #fail(error: Error): void {
+    this.#abandon();
+    if (this.#isAnswered) return;
+    if (this.#reply.head === undefined) this.#onFailure(error);
+    else this.#response.destroy(); // so that a reply which was cut off looks cut off
+  }
+}
+
+/** Whether a request has a body, however long. */
+export function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+}
+
+/**
+ * Whether a claimant has closed a connection without having read the one thing that was written to it. Then the write
+ * failed, or, on Linux, the close says that something was left unread.
+ */
+function wasNeverRead(error: NodeJS.ErrnoException | undefined): boolean {
+  return error?.code === 'EPIPE' || (error?.code === 'ECONNRESET' && process.platform === 'linux');
+}

@@ -1,0 +1,193 @@
+/** What the head of a reply says. */
+export interface ReplyHead {
+  /** The head as it came, with the empty line that ends it, a character a byte. */
+  readonly text: string;
+  readonly statusCode: number;
+  readonly statusMessage: string;
+  /** The value of `Connection`; undefined where there is none. */
+  readonly connection: string | undefined;
+  /** Whether the end of the connection is what ends the body. */
+  readonly endsWithConnection: boolean;
+}
+
+/** As long as a line may be that says how long a chunk is, or has a trailer field. */
+const maximumLineLength = 2 ** 20;
+
+const statusLine = /^HTTP\/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n/;
+const chunkSize = /^[\da-f]{1,13}(?=$|[\t ;])/i;
+const chunkedCoding = /(?:^|\W)chunked(?:$|\W)/i;
+
+/** How the end of a body is told (RFC 9112, section 6.3). */
+type Framing = 'length' | 'chunked' | 'connection';
+
+/**
+ * Finds where one reply ends in the bytes of a connection, and reads its head. The bytes themselves go to the client as
+ * they are: whatever a head says beyond its framing, and however a body is cut into chunks, is between the app and its
+ * client.
+ *
+ * It reads what a sibling's Node has written. What that would never write is an error.
+ */
+export class ReplyReader {
+  /** The head, once it has come. */
+  head: ReplyHead | undefined;
+  /** Whether the whole reply has come. */
+  isComplete = false;
+  /** Where, in the bytes that were read last, those of the body begin and end. */
+  bodyStart = 0;
+  bodyEnd = 0;
+
+  readonly #isHead: boolean;
+  readonly #onInterim: (head: string) => void;
+  #framing: Framing = 'connection';
+  /** Of the body, or of a chunk with the line end behind it: bytes that are still to come. */
+  #left = 0;
+  /** What has come of a head or a line. */
+  #part = '';
+  #isInTrailers = false;
+
+  /**
+   * @param method of the request: the reply to HEAD has no body
+   * @param onInterim is given the head of each interim reply (1xx), as it came
+   */
+  constructor(method: string | undefined, onInterim: (head: string) => void) {
+    this.#isHead = method === 'HEAD';
+    this.#onInterim = onInterim;
+  }
+
+  /**
+   * Reads on.
+   *
+   * @throws Error for what is no reply
+   */
+  read(bytes: Buffer): void {
+    this.bodyStart = this.bodyEnd = 0;
+    while (this.head === undefined) {
+      if (!this.#readHead(bytes)) return;
+    }
+    this.bodyEnd = this.#endOfBody(bytes, this.bodyStart);
+  }
+
+  /** The claimant has closed the connection: for a reply that says nothing else, that is its end. */
+  end(): void {
+    if (this.head?.endsWithConnection) this.isComplete = true;
+  }
+
+  /** Reads one head, from `bodyStart` on. Returns whether all of it was there. */
+  #readHead(bytes: Buffer): boolean {
+    const start = this.bodyStart;
+    if (start === bytes.length) return false;
+    const next = this.#nextBehindHead(bytes, start);
+    if (next === undefined) {
+      this.#part += bytes.toString('latin1', start);
+      if (!this.#part.startsWith('HTTP/1.'.slice(0, this.#part.length))) throw new Error(notAReply);
+      this.bodyStart = this.bodyEnd = bytes.length;
+      return false;
+    }
+    this.bodyStart = next;
+    const text = this.#part + bytes.toString('latin1', start, this.bodyStart);
+    this.#part = '';
+    this.#takeHead(text);
+    return true;
+  }
+
+  /** Where what follows a head begins; undefined where the empty line that ends the head has not come. */
+  #nextBehindHead(bytes: Buffer, start: number): number | undefined {
+    if (this.#part !== '') {
+      // The empty line may come in parts.
+      const seam = this.#part.slice(-3);
+      const at = (seam + bytes.toString('latin1', start, start + 3)).indexOf('\r\n\r\n');
+      if (at !== -1) return start + at + 4 - seam.length;
+    }
+    const at = bytes.indexOf('\r\n\r\n', start, 'latin1');
+    return at === -1 ? undefined : at + 4;
+  }
+
+  #takeHead(text: string): void {
+    const [line = '', status = '', statusMessage = ''] = statusLine.exec(text) ?? [];
+    if (line === '') throw new Error(notAReply);
+    const statusCode = Number(status);
+    if (statusCode < 200) return this.#onInterim(text);
+    let connection: string | undefined;
+    let length: string | undefined;
+    let codings: string | undefined;
+    for (let at = line.length; at < text.length - 2;) {
+      const end = text.indexOf('\r\n', at);
+      const colon = text.indexOf(':', at);
+      switch (colon - at) {
+        case 10:
+          if (text.slice(at, colon).toLowerCase() === 'connection') connection = joined(connection, text, colon, end);
+          break;
+        case 14:
+          if (text.slice(at, colon).toLowerCase() === 'content-length') length ??= valueAt(text, colon, end);
+          break;
+        case 17:
+          if (text.slice(at, colon).toLowerCase() === 'transfer-encoding') codings = joined(codings, text, colon, end);
+          break;
+      }
+      at = end + 2;
+    }
+    const hasNoBody = this.#isHead || statusCode === 204 || statusCode === 304;
+    if (hasNoBody) this.#framing = 'length';
+    else if (codings !== undefined && chunkedCoding.test(codings)) this.#framing = 'chunked';
+    else if (codings === undefined && length !== undefined && /^\d+$/.test(length)) {
+      this.#framing = 'length';
+      this.#left = Number(length);
+    }
+    const endsWithConnection = this.#framing === 'connection';
+    this.head = { text, statusCode, statusMessage, connection, endsWithConnection };
+  }
+
+  #endOfBody(bytes: Buffer, start: number): number {
+    if (this.#framing === 'chunked') return this.#endOfChunks(bytes, start);
+    if (this.#framing === 'connection') return bytes.length;
+    const taken = Math.min(this.#left, bytes.length - start);
+    this.#left -= taken;
+    this.isComplete = this.#left === 0;
+    return start + taken;
+  }
+
+  #endOfChunks(bytes: Buffer, start: number): number {
+    let at = start;
+    while (at < bytes.length) {
+      if (this.#left > 0) {
+        const taken = Math.min(this.#left, bytes.length - at);
+        this.#left -= taken;
+        at += taken;
+        continue;
+      }
+      const end = bytes.indexOf(10, at);
+      const next = end === -1 ? bytes.length : end + 1;
+      this.#part += bytes.toString('latin1', at, next);
+      at = next;
+      if (this.#part.length > maximumLineLength) throw new Error('A line of a body in chunks has no end.');
+      if (end === -1) continue;
+      const line = this.#part.replace(/\r?\n$/, '');
+      this.#part = '';
+      if (!this.#isInTrailers) this.#takeChunkSize(line);
+      else if (line === '') {
+        this.isComplete = true;
+        return at;
+      }
+    }
+    return at;
+  }
+
+  #takeChunkSize(line: string): void {
+    const [size] = chunkSize.exec(line) ?? [];
+    if (size === undefined) throw new Error('A body in chunks has one of no length.');
+    const length = Number.parseInt(size, 16);
+    if (length === 0) this.#isInTrailers = true;
+    else this.#left = length + 2;
+  }
+}
+
+const notAReply = 'What came back is not an HTTP reply.';
+
+function valueAt(text: string, colon: number, end: number): string {
+  return text.slice(colon + 1, end).trim();
+}
+
+function joined(value: string | undefined, text: string, colon: number, end: number): string {
+  const another = valueAt(text, colon, end);
+  return value === undefined ? another : `${value}, ${another}`;
+}
