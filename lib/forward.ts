@@ -4,9 +4,9 @@ import type { Duplex } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { ClaimantConnections } from './claimant-connections.ts';
 import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
-import { ForwardedRequest, hasBody } from './forwarded-request.ts';
-import { crossingFields } from './headers.ts';
-import { hopTarget, type Expectation } from './origin.ts';
+import { ForwardedRequest } from './forwarded-request.ts';
+import { crossingFields, upgradeFields } from './headers.ts';
+import { hopTarget, type CarriedOrigin, type Expectation } from './origin.ts';
 import { isSocketGone } from './socket-path.ts';
 
 /** What a request line can be made of (RFC 9110, section 5.6.2, and any byte that is not a control or a space). */
@@ -54,9 +54,16 @@ export class Forwarder {
   forward(request: IncomingMessage, response: ServerResponse, { socketPath, expectation }: ForwardTarget): void {
     if (request.socket.destroyed) return; // the client left while its session was looked up
     checkBody(request);
-    const head = requestHead(request, response, expectation);
+    const { lines, framing, areHeld, isFramed } = crossingFields(request.rawHeaders, maximumFieldsOf(request));
+    const start = startLine(request, lines, {
+      expectation,
+      keepsAlive: response.shouldKeepAlive,
+      isLast: (response as { maxRequestsOnConnectionReached?: boolean }).maxRequestsOnConnectionReached ?? false,
+      areFieldsHeld: areHeld,
+      isFramed,
+    });
     // It lives on as the user of a connection.
-    new ForwardedRequest(request, response, socketPath, head, this.#connections, (error) => {
+    new ForwardedRequest(request, response, `${start}${lines}\r\n`, framing, this.#connections, socketPath, (error) => {
       void this.#refuse(request, response, error, socketPath);
     });
   }
@@ -80,7 +87,9 @@ export class Forwarder {
       if (claimant.bytesRead > 0) relay(claimant, client);
       else claimant.destroy();
     });
-    claimant.write(requestHead(request), 'latin1');
+    const lines = upgradeFields(request.rawHeaders);
+    const nothing = { expectation: undefined, keepsAlive: false, isLast: false, areFieldsHeld: false, isFramed: false };
+    claimant.write(`${startLine(request, lines, nothing)}${lines}\r\n`, 'latin1');
     // None of this can be taken for a request: on this connection, the private socket serves the upgrade and no more.
     claimant.write(head);
     relay(client, claimant);
@@ -140,30 +149,33 @@ async function isGone(socketPath: string): Promise<boolean> {
 }
 
 /**
- * The head of a request as it crosses the hop.
+ * The line that begins a request as it crosses the hop.
  *
- * @param response the reply; none for an upgrade, whose connection is one client's, so that no field is held
+ * @param fields the lines that follow
  * @throws SessionRoutingError `CLAIMANT_UNREACHABLE` for what a lenient parser let in and cannot be written
  */
-function requestHead(
+function startLine(
   request: IncomingMessage & { originalUrl?: string },
-  response?: ServerResponse & { maxRequestsOnConnectionReached?: boolean },
-  expectation?: Expectation,
+  fields: string | undefined,
+  carried: CarriedOrigin,
 ): string {
   // The target as its client sent it: Express cuts the path of a mount off `url`.
-  const { method = '', url = '', originalUrl = url, rawHeaders } = request;
-  const { lines, areHeld } = crossingFields(rawHeaders, response !== undefined);
-  if (lines === undefined || !httpToken.test(method) || !safeTarget.test(originalUrl)) {
+  const { method = '', url = '', originalUrl = url } = request;
+  if (fields === undefined || !httpToken.test(method) || !safeTarget.test(originalUrl)) {
     const detail = 'The request has a field that cannot be passed on to the worker that holds this session.';
     throw new SessionRoutingError('CLAIMANT_UNREACHABLE', detail);
   }
-  const target = hopTarget(request, originalUrl, {
-    expectation,
-    keepsAlive: response?.shouldKeepAlive ?? false,
-    isLast: response?.maxRequestsOnConnectionReached ?? false,
-    areFieldsHeld: areHeld,
-  });
-  return `${method} ${target} HTTP/1.1\r\n${lines}\r\n`;
+  return `${method} ${hopTarget(request, originalUrl, carried)} HTTP/1.1\r\n`;
+}
+
+/** How many fields the server of a request tells its app of: Node's default is 1,000, and 0 is for no limit. */
+function maximumFieldsOf({ socket }: IncomingMessage): number {
+  const { server } = socket as { server?: { maxHeadersCount?: number | null } };
+  return (server?.maxHeadersCount ?? 1_000) || Infinity;
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 function checkBody(request: IncomingMessage): void {

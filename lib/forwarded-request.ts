@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ClaimantConnection, ClaimantConnections, ConnectionUser } from './claimant-connections.ts';
-import { trailerLines } from './headers.ts';
+import { trailerLines, type Framing } from './headers.ts';
 import { onReplyClosed } from './reply-end.ts';
 import { ReplyReader } from './reply-reader.ts';
 import { beginReply, passBytes, passInterim, passLastBytes } from './replies.ts';
@@ -31,16 +31,18 @@ export class ForwardedRequest implements ConnectionUser {
   /**
    * Sends a request, and answers it with what comes back.
    *
-   * @param path the claimant's private socket
    * @param head the request's, as it crosses the hop
+   * @param framing how its body does
+   * @param path the claimant's private socket
    * @param onFailure is called where the reply itself has not begun
    */
   constructor(
     request: IncomingMessage,
     response: ServerResponse,
-    path: string,
     head: string,
+    framing: Framing,
     connections: ClaimantConnections,
+    path: string,
     onFailure: (error: Error) => void,
   ) {
     this.#request = request;
@@ -54,11 +56,12 @@ export class ForwardedRequest implements ConnectionUser {
     onReplyClosed(request, response, () => {
       if (!this.#isAnswered) this.#abandon();
     });
-    if (hasBody(request)) {
-      this.#sendBody();
-    } else {
+    if (framing === 0) {
       this.#isSent = true;
       this.#writeOnly(head);
+    } else {
+      this.#left = framing === 'chunked' ? undefined : framing;
+      this.#sendBody();
     }
   }
 
@@ -116,8 +119,6 @@ export class ForwardedRequest implements ConnectionUser {
 
   #sendBody(): void {
     const request = this.#request;
-    const { 'transfer-encoding': coding, 'content-length': length } = request.headers;
-    if (coding === undefined) this.#left = Number(length);
     request.on('data', (chunk: Buffer | string) => {
       if (this.#isOver) return; // so that the client's connection can be used again
       const bytes = typeof chunk === 'string' ? Buffer.from(chunk, request.readableEncoding ?? 'utf8') : chunk;
@@ -204,11 +205,6 @@ export class ForwardedRequest implements ConnectionUser {
     if (this.#reply.head === undefined) this.#onFailure(error);
     else this.#response.destroy(); // so that a reply which was cut off looks cut off
   }
-}
-
-/** Whether a request has a body, however long. */
-export function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 /**

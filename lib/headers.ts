@@ -8,6 +8,13 @@ export interface RequestFields {
   headersDistinct: NodeJS.Dict<string[]>;
 }
 
+/** The members of a request that hold its trailers. */
+export interface RequestTrailers {
+  rawTrailers: string[];
+  trailers: NodeJS.Dict<string>;
+  trailersDistinct: NodeJS.Dict<string[]>;
+}
+
 /**
  * Begins the names that are this package's own between two workers: a field that is held crosses the hop as
  * `x-session-routing-<name>`. What a client sends under such a name is stripped.
@@ -17,38 +24,91 @@ const ownPrefix = 'x-session-routing-';
 /** What no field value may have, or it would end the field. Only a lenient parser lets it in. */
 const unsafeValue = /[\r\n\0]/;
 
+/** How the end of a request's body is told on the hop (RFC 9112, section 6.3): by its length in bytes, or in chunks. */
+export type Framing = number | 'chunked';
+
 /** A request's fields as they cross the hop. */
 export interface CrossingFields {
   /** The lines of the header block; undefined where a field cannot be written. */
   readonly lines: string | undefined;
+  readonly framing: Framing;
   /** Whether some are held, so that the other end has to give them their names again. */
   readonly areHeld: boolean;
+  /** Whether the last of them is the hop's own, and says how the body is framed. */
+  readonly isFramed: boolean;
 }
 
 /**
- * A request's fields as they cross the hop: all of them, in order and case, except those of this package's own.
+ * A request's fields as they cross the hop: all of them, in order and case, except those of this package's own. Those
+ * on which Node's HTTP server would act between two workers are held, so that the hop keeps its connection by itself.
  *
- * @param holds whether to hold those on which Node would act
+ * A body is framed as its client framed it, where nobody can understand that in two ways. Otherwise the hop holds what
+ * the client says of it, and frames the body by itself: what one parser takes for a body must never be another's next
+ * request.
+ *
+ * @param maximumFields as many as the server tells its app of; what is behind may have said that there is a body
  */
-export function crossingFields(raw: RawHeaders, holds: boolean): CrossingFields {
+export function crossingFields(raw: RawHeaders, maximumFields: number): CrossingFields {
   let lines = '';
   let areHeld = false;
+  let framing: Framing | undefined;
+  let isPlain = raw.length < 2 * maximumFields;
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const [name = '', value = ''] = [raw[index], raw[index + 1]];
     if (isOwn(name)) continue;
-    if (unsafeValue.test(value)) return { lines: undefined, areHeld };
-    if (holds && isHeld(name, value)) {
+    if (unsafeValue.test(value)) return { lines: undefined, framing: 0, areHeld, isFramed: false };
+    if (isAboutBody(name)) {
+      isPlain &&= framing === undefined;
+      framing = name.length === lengthName.length ? lengthOf(value) : codingOf(value);
+      isPlain &&= framing !== undefined;
+    } else if (isHeld(name, value)) {
       areHeld = true;
       lines += ownPrefix;
     }
     lines += `${name}: ${value}\r\n`;
   }
-  return { lines, areHeld };
+  if (isPlain) return { lines, framing: framing ?? 0, areHeld, isFramed: false };
+  const all = upgradeFields(raw)?.replace(
+    /^(?=(?:content-length|transfer-encoding|connection|expect|proxy-connection):)/gim,
+    ownPrefix,
+  );
+  return { lines: all && `${all}${ownFraming}`, framing: 'chunked', areHeld: true, isFramed: true };
 }
 
 /**
- * Whether Node's HTTP server would act on a field between two workers. It crosses under another name, so that the hop
- * keeps its connection by itself, and the app sees the field as its client sent it.
+ * The fields of an upgrade request as they cross the hop. None is held: the connection is one client's for good.
+ *
+ * @returns the lines of the header block; undefined where a field cannot be written
+ */
+export function upgradeFields(raw: RawHeaders): string | undefined {
+  let lines = '';
+  for (const [name, value] of pairsOf(raw)) {
+    if (unsafeValue.test(value)) return undefined;
+    if (!isOwn(name)) lines += `${name}: ${value}\r\n`;
+  }
+  return lines;
+}
+
+const lengthName = 'content-length';
+const codingName = 'transfer-encoding';
+/** How the hop itself frames a body. Where it does, what the client says of its body is held. */
+const ownFraming = `${codingName}: chunked\r\n`;
+
+function isAboutBody(name: string): boolean {
+  if (name.length === lengthName.length) return name.toLowerCase() === lengthName;
+  return name.length === codingName.length && name.toLowerCase() === codingName;
+}
+
+function lengthOf(value: string): number | undefined {
+  return /^\d{1,15}$/.test(value) ? Number(value) : undefined;
+}
+
+function codingOf(value: string): 'chunked' | undefined {
+  return /^(?:[\w-]+[ \t]*,[ \t]*)*chunked$/i.test(value) ? 'chunked' : undefined;
+}
+
+/**
+ * Whether a field is held for what it is about.
  *
  * - `Connection` is about the client's own connection (RFC 9110, section 7.6.1), and Node's parser takes
  *   `Proxy-Connection` for the same.
@@ -58,47 +118,76 @@ function isHeld(name: string, value: string): boolean {
   if (name.length !== 6 && name.length !== 10 && name.length !== 16) return false; // as most
   const lowerCase = name.toLowerCase();
   // The one value that says of the hop what holds for it anyway.
-  if (lowerCase === 'connection' && value.toLowerCase() === 'keep-alive') return false;
-  return isHeldName(lowerCase);
+  if (lowerCase === 'connection') return value.toLowerCase() !== 'keep-alive';
+  return lowerCase === 'expect' || lowerCase === 'proxy-connection';
 }
 
-function isHeldName(lowerCase: string): boolean {
-  return lowerCase === 'connection' || lowerCase === 'expect' || lowerCase === 'proxy-connection';
-}
-
-/** Gives the held fields of a request that came out of a hop their names again. */
-export function restoreFields(request: RequestFields): void {
-  const { rawHeaders } = request;
-  const restored: NodeJS.Dict<string> = {};
-  for (let index = 0; index + 1 < rawHeaders.length; index += 2) {
-    const [name = '', value = ''] = [withoutPrefix(rawHeaders[index] ?? ''), rawHeaders[index + 1]];
-    rawHeaders[index] = name;
-    const key = name.toLowerCase();
-    restored[key] = restored[key] === undefined ? value : `${restored[key]}, ${value}`;
-  }
-  const headers: RequestFields['headers'] = {};
-  for (const [name, value] of Object.entries(request.headers)) {
+/**
+ * Gives the held fields of a request that came out of a hop their names again.
+ *
+ * @param isFramed whether the hop added a field, which is removed
+ */
+export function restoreFields(request: RequestFields, isFramed: boolean): void {
+  const { rawHeaders, headers } = request;
+  // Behind more fields than a server counts, it may not be there.
+  if (isFramed && rawHeaders.at(-2) === codingName) rawHeaders.length -= 2;
+  const isCounted = isFramed && codingName in headers;
+  if (isCounted) delete headers[codingName];
+  for (let index = 0; index < rawHeaders.length; index += 2) rawHeaders[index] = withoutPrefix(rawHeaders[index] ?? '');
+  const restored: RequestFields['headers'] = {};
+  for (const [name, value] of Object.entries(headers)) {
     const key = withoutPrefix(name);
     // A field may have been held one time and not another.
-    headers[key] = isHeldName(key) ? restored[key] : value;
+    restored[key] = key in restored || (key !== name && key in headers) ? valuesOf(rawHeaders, key) : value;
   }
-  request.headers = headers;
+  request.headers = restored;
+  if (isCounted) request.headersDistinct = distinct(rawHeaders);
 }
 
 function withoutPrefix(name: string): string {
   return isOwn(name) ? name.slice(ownPrefix.length) : name;
 }
 
+function valuesOf(raw: RawHeaders, key: string): string {
+  return (distinct(raw)[key] ?? []).join(', ');
+}
+
 /** Removes this package's own fields from a request that came over a public port: there they mean nothing. */
 export function stripOwnFields(request: RequestFields): void {
-  const { rawHeaders } = request;
-  if (!rawHeaders.some((each, index) => index % 2 === 0 && isOwn(each))) return;
-  const raw = pairsOf(rawHeaders).flatMap((pair) => (isOwn(pair[0]) ? [] : pair));
-  const headers = Object.fromEntries(Object.entries(request.headers).filter(([name]) => !isOwn(name)));
-  // Node makes `headersDistinct` on first use, from as many raw fields as it once parsed, so it is made here.
-  const headersDistinct = Object.create(null) as RequestFields['headersDistinct'];
-  for (const [name, value] of pairsOf(raw)) (headersDistinct[name.toLowerCase()] ??= []).push(value);
-  Object.assign(request, { rawHeaders: raw, headers, headersDistinct });
+  if (!hasOwn(request.rawHeaders)) return;
+  const { rawHeaders, headers } = request;
+  request.rawHeaders = strippedRaw(rawHeaders);
+  request.headers = strippedKeys(headers);
+  // Node makes this on first use, from as many raw fields as it once parsed, so it is made here.
+  request.headersDistinct = distinct(request.rawHeaders);
+}
+
+/** The same for trailers, once they have come. */
+export function stripOwnTrailers(request: RequestTrailers): void {
+  if (!hasOwn(request.rawTrailers)) return;
+  const { rawTrailers, trailers } = request;
+  request.rawTrailers = strippedRaw(rawTrailers);
+  request.trailers = strippedKeys(trailers);
+  request.trailersDistinct = distinct(request.rawTrailers);
+}
+
+function hasOwn(raw: RawHeaders): boolean {
+  return raw.some((each, index) => index % 2 === 0 && isOwn(each));
+}
+
+function strippedRaw(raw: RawHeaders): string[] {
+  return pairsOf(raw).flatMap((pair) => (isOwn(pair[0]) ? [] : pair));
+}
+
+function strippedKeys<Value>(fields: NodeJS.Dict<Value>): NodeJS.Dict<Value> {
+  return Object.fromEntries(Object.entries(fields).filter(([name]) => !isOwn(name)));
+}
+
+/** The values of each field, by its name in lower case. */
+function distinct(raw: RawHeaders): NodeJS.Dict<string[]> {
+  const fields = Object.create(null) as NodeJS.Dict<string[]>;
+  for (const [name, value] of pairsOf(raw)) (fields[name.toLowerCase()] ??= []).push(value);
+  return fields;
 }
 
 function isOwn(name: string): boolean {
@@ -115,7 +204,7 @@ function pairsOf(raw: RawHeaders): [string, string][] {
 /** The lines of trailers, as they stand behind a body in chunks; undefined where one cannot be written. */
 export function trailerLines(raw: RawHeaders): string | undefined {
   if (raw.some((each) => unsafeValue.test(each))) return undefined;
-  return pairsOf(raw)
+  return pairsOf(strippedRaw(raw))
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('');
 }

@@ -28,7 +28,12 @@ export interface Origin {
   readonly isLast: boolean;
   /** Whether fields of the request are held. */
   readonly areFieldsHeld: boolean;
+  /** Whether the hop frames the body by a field of its own. */
+  readonly isFramed: boolean;
 }
+
+/** What is said of a request beside what it says itself. */
+export type CarriedOrigin = Omit<Origin, 'client' | 'httpVersion'>;
 
 /** Under which a client's socket keeps what {@link encodedClient} made of it. */
 const encoded = Symbol('express-session-routing client');
@@ -49,14 +54,15 @@ const originEnd = '~';
 export function hopTarget(
   request: IncomingMessage,
   target: string,
-  { expectation, keepsAlive, isLast, areFieldsHeld }: Omit<Origin, 'client' | 'httpVersion'>,
+  { expectation, keepsAlive, isLast, areFieldsHeld, isFramed }: CarriedOrigin,
 ): string {
   const flags =
     (keepsAlive ? 1 : 0) +
     (isLast ? 2 : 0) +
     (areFieldsHeld ? 4 : 0) +
     (expectation === 'continue' ? 8 : 0) +
-    (expectation === 'other' ? 16 : 0);
+    (expectation === 'other' ? 16 : 0) +
+    (isFramed ? 32 : 0);
   return `/${request.httpVersion}:${flags}:${encodedClient(request.socket)}${originEnd}${target}`;
 }
 
@@ -115,7 +121,7 @@ export class Origins {
     const origin = this.#origin(url.slice(0, Math.max(0, end)));
     if (origin === undefined) return undefined;
     request.url = url.slice(end + 1);
-    if (origin.areFieldsHeld) restoreFields(request);
+    if (origin.areFieldsHeld) restoreFields(request, origin.isFramed);
     const { httpVersion } = origin;
     if (httpVersion !== '1.1') {
       const [httpVersionMajor, httpVersionMinor] = httpVersion.split('.').map(Number);
@@ -160,6 +166,7 @@ function parse(text: string): Origin | undefined {
       keepsAlive: (flags & 1) !== 0,
       isLast: (flags & 2) !== 0,
       areFieldsHeld: (flags & 4) !== 0,
+      isFramed: (flags & 32) !== 0,
     };
   } catch {
     return undefined;

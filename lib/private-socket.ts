@@ -52,7 +52,6 @@ export class PrivateServer extends Server {
     });
     this.#serverFor = serverFor;
     this.#origins = new Origins(serverFor);
-    this.maxHeadersCount = 0;
     this.on('connection', closeOneSide);
   }
 
@@ -64,6 +63,8 @@ export class PrivateServer extends Server {
   override emit(event: string | symbol, ...args: unknown[]): boolean {
     if (event === 'request') return this.#serve(...(args as [IncomingMessage, ServerResponse]));
     if (event === 'upgrade') return this.#serveUpgrade(...(args as [IncomingMessage, Socket, Buffer]));
+    // It counts the fields that an app is told of, and lets the others in: so it is here, too.
+    if (event === 'connection') this.maxHeadersCount = this.#serverFor(undefined)?.maxHeadersCount ?? null;
     return super.emit(event as string, ...args);
   }
 

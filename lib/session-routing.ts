@@ -8,7 +8,7 @@ import { CookieExpiry } from './cookie-expiry.ts';
 import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { Forwarder } from './forward.ts';
 import { completeOptions, type CompleteOptions, type SessionRoutingOptions } from './options.ts';
-import { stripOwnFields } from './headers.ts';
+import { stripOwnFields, stripOwnTrailers } from './headers.ts';
 import { watchReply, watchSessionId, type OwnSessionParts } from './own-session.ts';
 import { RoutedServers, type RoutedEvent, type RoutedServer } from './routed-servers.ts';
 import { isForwarded, openPrivateSocket, type PrivateSocket } from './private-socket.ts';
@@ -178,8 +178,12 @@ export function composeSessionRouting(
   /** Routes a request once the private socket listens; `fail` gets the request if it cannot. */
   function route(exchange: Exchange, proceed: () => void, fail: (error: Error) => void): void {
     if (isForwarded(exchange.request)) return router.route(exchange, proceed);
-    stripOwnFields(exchange.request);
-    const { server } = exchange.request.socket as { server?: RoutedServer };
+    const { request } = exchange;
+    stripOwnFields(request);
+    if (request.headers['transfer-encoding'] !== undefined) {
+      request.prependOnceListener('end', () => stripOwnTrailers(request));
+    }
+    const { server } = request.socket as { server?: RoutedServer };
     if (directory === undefined || (server && servers.isServing(server))) return router.route(exchange, proceed);
     if (server === undefined) return fail(new Error('The session routing needs a request of a listening HTTP server.'));
     servers.serve(server).then(() => process.nextTick(() => router.route(exchange, proceed)), fail);

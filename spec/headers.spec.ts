@@ -1,5 +1,16 @@
 import { expect } from 'chai';
-import { crossingFields, restoreFields, stripOwnFields, trailerLines, type RequestFields } from '../lib/headers.ts';
+import {
+  crossingFields,
+  restoreFields,
+  stripOwnFields,
+  stripOwnTrailers,
+  trailerLines,
+  upgradeFields,
+  type RequestFields,
+} from '../lib/headers.ts';
+
+/** As many fields as a server tells its app of. */
+const most = 100;
 
 /** A request with these raw fields, as Node parses it. */
 function requestOf(rawHeaders: string[]): RequestFields {
@@ -28,21 +39,32 @@ describe('the fields of a request', () => {
   for (const [what, raw] of Object.entries({
     'as they went in': fields,
     'where one is held one time and not another': ['Connection', 'keep-alive', 'Host', 'x', 'connection', 'X-A'],
+    'where the hop frames the body': [
+      'Content-Length',
+      '2',
+      'Host',
+      'x',
+      'connection',
+      'close',
+      'transfer-encoding',
+      '',
+    ],
     'where none is held': ['Host', 'x', 'Connection', 'Keep-Alive', 'Trailer', 'X-T', 'X-Empty', ''],
   })) {
     it(`come out of a hop ${what}`, () => {
       const sent = requestOf(raw);
-      const { lines, areHeld } = crossingFields(raw, true);
+      const { lines, areHeld, isFramed } = crossingFields(raw, most);
       const received = requestOf(rawOf(lines));
-      if (areHeld) restoreFields(received);
+      if (areHeld) restoreFields(received, isFramed);
       expect(received.rawHeaders).to.deep.equal(sent.rawHeaders);
       expect(received.headers).to.deep.equal(sent.headers);
+      if (isFramed) expect(received.headersDistinct).to.deep.equal(sent.headersDistinct);
       expect(Object.keys(received.headers)).to.deep.equal(Object.keys(sent.headers));
     });
   }
 
   it('cross the hop under their own names, except those on which Node would act', () => {
-    const { lines, areHeld } = crossingFields(fields, true);
+    const { lines, areHeld } = crossingFields(fields, most);
     const held = ['connection', 'Connection', 'Expect'].map((name) => `x-session-routing-${name}`);
     expect(rawOf(lines).filter((_, index) => index % 2 === 0)).to.deep.equal([
       'Host',
@@ -53,12 +75,12 @@ describe('the fields of a request', () => {
       held[2],
     ]);
     expect(areHeld).to.equal(true);
-    expect(rawOf(crossingFields(fields, false).lines)).to.deep.equal(fields);
+    expect(rawOf(upgradeFields(fields))).to.deep.equal(fields);
   });
 
   it('lose those that only a hop may set, in whatever case a client spells them', () => {
     const forged = ['X-A', '1', 'X-Session-Routing-Origin', 'x', 'x-session-routing-Connection', 'y', 'X-B', '2'];
-    expect(rawOf(crossingFields(forged, true).lines)).to.deep.equal(['X-A', '1', 'X-B', '2']);
+    expect(rawOf(crossingFields(forged, most).lines)).to.deep.equal(['X-A', '1', 'X-B', '2']);
     const request = requestOf(forged);
     stripOwnFields(request);
     expect(request).to.deep.equal(requestOf(['X-A', '1', 'X-B', '2']));
@@ -74,9 +96,62 @@ describe('the fields of a request', () => {
 
   it('do not cross where one would end its line, as a lenient parser may let in', () => {
     for (const value of ['a\r\nX-B: 1', 'a\nb', 'a\rb', '\0']) {
-      expect(crossingFields(['X-A', value], true).lines).to.equal(undefined);
+      expect(crossingFields(['X-A', value], most).lines).to.equal(undefined);
+      expect(upgradeFields(['X-A', value])).to.equal(undefined);
       expect(trailerLines(['X-A', value])).to.equal(undefined);
     }
     expect(trailerLines(['X-A', '1', 'x-a', ''])).to.equal('X-A: 1\r\nx-a: \r\n');
+  });
+
+  it('say how long the body is, where that can be understood in one way only', () => {
+    for (const [raw, framing] of [
+      [[], 0],
+      [['Content-Length', '0'], 0],
+      [['content-length', '12'], 12],
+      [['Transfer-Encoding', 'Chunked'], 'chunked'],
+      [['transfer-encoding', 'gzip , chunked'], 'chunked'],
+    ] as const) {
+      expect(crossingFields(raw, most)).to.include({ framing, isFramed: false, areHeld: false });
+    }
+  });
+
+  it('cross a hop that frames the body itself, where they can be understood in several ways, or not', () => {
+    for (const raw of [
+      ['Transfer-Encoding', ''],
+      ['Transfer-Encoding', 'chunked, gzip'],
+      ['Transfer-Encoding', 'xchunked'],
+      ['Transfer-Encoding', 'chunked', 'transfer-encoding', 'chunked'],
+      ['Transfer-Encoding', 'chunked', 'Content-Length', '1'],
+      ['Content-Length', '1', 'content-length', '1'],
+      ['Content-Length', '+1'],
+      ['Content-Length', '9'.repeat(20)],
+      Array.from({ length: 2 * most }, () => 'x'),
+    ]) {
+      const { lines, ...rest } = crossingFields(raw, most);
+      expect(rest).to.deep.equal({ framing: 'chunked', isFramed: true, areHeld: true });
+      const names = rawOf(lines).filter((_, index) => index % 2 === 0);
+      expect(names.filter((name) => /^(content-length|transfer-encoding)$/i.test(name))).to.deep.equal([
+        'transfer-encoding',
+      ]);
+      expect(names.at(-1)).to.equal('transfer-encoding');
+    }
+  });
+});
+
+describe('the trailers of a request', () => {
+  it('lose what only a hop may set', () => {
+    const rawTrailers = ['X-T', '1', 'x-SESSION-routing-origin', 'x', 'x-t', '2'];
+    const request = {
+      rawTrailers,
+      trailers: { 'x-t': '1, 2', 'x-session-routing-origin': 'x' },
+      trailersDistinct: {},
+    };
+    stripOwnTrailers(request);
+    expect(request).to.deep.equal({
+      rawTrailers: ['X-T', '1', 'x-t', '2'],
+      trailers: { 'x-t': '1, 2' },
+      trailersDistinct: Object.assign(Object.create(null), { 'x-t': ['1', '2'] }),
+    });
+    expect(trailerLines(rawTrailers)).to.equal('X-T: 1\r\nx-t: 2\r\n');
   });
 });

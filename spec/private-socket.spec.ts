@@ -127,7 +127,7 @@ describe('a private socket', () => {
 
   it('sets no limit that the public server has not, and outlasts the idle time of its siblings', () => {
     const server = new PrivateServer(() => undefined);
-    expect(server).to.include({ requestTimeout: 0, headersTimeout: 0, timeout: 0, maxHeadersCount: 0 });
+    expect(server).to.include({ requestTimeout: 0, headersTimeout: 0, timeout: 0 });
     expect(server).to.include({ maxRequestsPerSocket: 0, requireHostHeader: false });
     expect(server.keepAliveTimeout).to.be.above(15_000);
   });
