@@ -12,6 +12,10 @@ const WORKER_ID_BYTES = 32n;
 /** How often a claim is tried that is there when it is to be made and gone when it is looked up. */
 const ATTEMPTS = 100;
 
+/** How many paths of claims are remembered, and for session IDs of what length: some 3 MB at the most. */
+const REMEMBERED_PATHS = 10_000;
+const REMEMBERED_LENGTH = 128;
+
 /** What `link` answers where there are no hard links, or only one to a file. */
 const NO_HARD_LINKS = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EXDEV', 'EMLINK']);
 
@@ -36,6 +40,8 @@ export class ClaimFiles {
   #identity = 0;
   /** Who a claim names, for the inodes of identity files that have been read. The claims themselves are not remembered. */
   readonly #workerOfInode = new Map<bigint, string>();
+  /** The paths of claims: to hash a session ID costs as much as half of looking its claim up. */
+  readonly #paths = new Map<string, string>();
   readonly #reported = new Set<string>();
 
   /** @throws Error if the file system of `directory` has no hard links or the files cannot be made there. */
@@ -84,7 +90,13 @@ export class ClaimFiles {
   }
 
   #pathOf(sessionId: string): string {
-    return `${this.#claimDirectory}/${hash('sha256', sessionId, 'base64url')}`;
+    const known = this.#paths.get(sessionId);
+    if (known !== undefined) return known;
+    const path = `${this.#claimDirectory}/${hash('sha256', sessionId, 'base64url')}`;
+    if (sessionId.length > REMEMBERED_LENGTH) return path;
+    if (this.#paths.size >= REMEMBERED_PATHS) this.#paths.delete(this.#paths.keys().next().value ?? '');
+    this.#paths.set(sessionId, path);
+    return path;
   }
 
   #identityPath(number: number): string {

@@ -53,6 +53,7 @@ export class RoutedServers {
    * (Workers share their ports.)
    */
   serverFor(localPort: number | undefined): RoutedServer | undefined {
+    if (this.#servers.length < 2) return this.#servers[0]; // without asking the system for its port
     const listensOn = (server: RoutedServer): boolean => {
       const address = server.address();
       return typeof address === 'object' && address !== null && address.port === localPort;
