@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net';
 const idleMilliseconds = 15_000;
 
 /** As much as is read of a connection at once. */
-const readBytes = 65_536;
+const readBytes = 131_072;
 
 /** Who uses a connection. */
 export interface ConnectionUser {

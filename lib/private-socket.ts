@@ -12,6 +12,9 @@ const keepAliveMilliseconds = 30_000;
 /** How long a connection that this side has ended waits for its sibling, where the app has left the body unread. */
 const lingerMilliseconds = 5_000;
 
+/** How often a connection is looked after whose client has ended its side. */
+const probeMilliseconds = 1_000;
+
 /** As good as none. */
 const maximumHeadBytes = 2 ** 31 - 1;
 
@@ -80,8 +83,24 @@ export class PrivateServer extends Server {
     request[forwarded] = true;
     const origin = this.#origins.adopt(request);
     delete (socket as { destroySoon?: unknown }).destroySoon; // it is the app's from now on
+    closeWithClient(socket);
     return handOver(this.#serverFor(origin?.client.localPort), 'upgrade', request, socket, head);
   }
+}
+
+/**
+ * Closes an upgraded connection whose client is gone. A sibling that ends its side, as its client did, looks the same
+ * from here as one that has closed, until something is written: a write of nothing fails in the one case only.
+ */
+function closeWithClient(socket: Socket): void {
+  socket.once('end', () => {
+    const probe = (): void => {
+      if (socket.writable) socket.write('');
+    };
+    const timer = setInterval(probe, probeMilliseconds).unref();
+    socket.once('close', () => clearInterval(timer));
+    probe();
+  });
 }
 
 type ForwardedMessage = IncomingMessage & { [forwarded]?: true };

@@ -24,6 +24,16 @@ app.get('/state', (_request, response) => {
 app.get('/blob', (_request, response) => {
   response.type('application/octet-stream').send(mebibyte);
 });
+app.get('/events', (_request, response) => {
+  response.type('text/event-stream');
+  let left = 50;
+  const send = () => {
+    response.write(`data: ${'x'.repeat(100)}\n\n`);
+    if (--left > 0) setImmediate(send);
+    else response.end();
+  };
+  send();
+});
 const server = await routing.listen(app, { port: 0, host: '127.0.0.1' });
 if (path !== undefined) {
   await once(app.listen(path), 'listening');

@@ -130,6 +130,13 @@ const requests = {
   post: `POST /step HTTP/1.1\nHost: x\nCookie: ${cookie}\nContent-Type: application/json\nContent-Length: ${body.length}\n\n${body}`,
   get: `GET /state HTTP/1.1\nHost: x\nCookie: ${cookie}\n\n`,
   blob: `GET /blob HTTP/1.1\nHost: x\nCookie: ${cookie}\n\n`,
+  events: `GET /events HTTP/1.1\nHost: x\nCookie: ${cookie}\n\n`,
+};
+const titles: Record<string, string> = {
+  post: 'a POST of 200 bytes',
+  get: 'a GET',
+  blob: 'a reply of 1 MiB',
+  events: 'a stream of 50 server-sent events',
 };
 
 interface Figures {
@@ -164,9 +171,13 @@ async function measure(request: string): Promise<Map<string, Figures>> {
 }
 
 const isJson = process.argv.includes('--json');
+/** Which requests to measure. Default: all. */
+const chosen = process.argv.slice(2).filter((argument) => argument in requests);
 const measured: Record<string, Map<string, Figures>> = {};
 try {
-  for (const [name, request] of Object.entries(requests)) measured[name] = await measure(request);
+  for (const [name, request] of Object.entries(requests)) {
+    if (chosen.length === 0 || chosen.includes(name)) measured[name] = await measure(request);
+  }
 } finally {
   for (const child of children) child.kill();
   await Promise.all(children.map((child) => child.exitCode ?? child.signalCode ?? once(child, 'exit')));
@@ -194,7 +205,9 @@ if (isJson) {
   console.log(JSON.stringify(result));
 } else {
   for (const [name, figures] of Object.entries(measured)) {
-    console.log(`${name}: median at concurrency 1; requests per second and CPU of the receiver per request at 32`);
+    console.log(
+      `${titles[name]}: median at concurrency 1; requests per second and CPU of the receiver per request at 32`,
+    );
     console.table(
       Object.fromEntries(
         [...figures].map(([route, { medianUs, requestsPerSecond, cpuUs }]) => [
