@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 
 /** Shorter than the private socket keeps an idle connection, so that it is this side that closes it. */
-const idleMilliseconds = 15_000;
+const defaultIdleMilliseconds = 15_000;
 
 /** As much as is read of a connection at once. */
 const readBytes = 131_072;
@@ -31,9 +31,15 @@ export class ClaimantConnection {
 
   /**
    * @param buffer into which every connection reads: what is read is handed on before anything else happens
+   * @param idleMilliseconds after which it closes while nobody uses it
    * @param onClose is called when an idle connection has closed
    */
-  constructor(path: string, buffer: Uint8Array, onClose: (connection: ClaimantConnection) => void) {
+  constructor(
+    path: string,
+    buffer: Uint8Array,
+    idleMilliseconds: number,
+    onClose: (connection: ClaimantConnection) => void,
+  ) {
     this.path = path;
     this.#socket = connect({
       path,
@@ -101,7 +107,13 @@ export class ClaimantConnection {
 export class ClaimantConnections {
   readonly #idle = new Map<string, ClaimantConnection[]>();
   readonly #buffer = Buffer.allocUnsafeSlow(readBytes);
+  readonly #idleMilliseconds: number;
   #isClosed = false;
+
+  /** @param idleMilliseconds after which a connection closes that nobody uses */
+  constructor(idleMilliseconds = defaultIdleMilliseconds) {
+    this.#idleMilliseconds = idleMilliseconds;
+  }
 
   /** A connection that is free, or else a new one. The one used last comes first. */
   take(path: string): ClaimantConnection {
@@ -114,7 +126,7 @@ export class ClaimantConnections {
 
   /** A new connection. */
   open(path: string): ClaimantConnection {
-    return new ClaimantConnection(path, this.#buffer, (closed) => this.#forget(closed));
+    return new ClaimantConnection(path, this.#buffer, this.#idleMilliseconds, (closed) => this.#forget(closed));
   }
 
   /** Takes a connection back whose request is over. */

@@ -6,6 +6,8 @@ import { onReplyClosed } from './reply-end.ts';
 import { ReplyReader } from './reply-reader.ts';
 import { beginReply, passBytes, passInterim, passLastBytes } from './replies.ts';
 
+const noBytes = Buffer.alloc(0);
+
 /** What is written at once and has no more bytes than this, its reader reads whole or not at all. */
 const atomicBytes = 16_384;
 
@@ -101,7 +103,7 @@ export class ForwardedRequest implements ConnectionUser {
       this.#isOver = true;
       this.#isAnswered = true;
       this.#request.resume();
-      this.#response.end();
+      passLastBytes(this.#response, noBytes, false);
     } else if (this.#onlyWrite !== undefined && this.#connection.isReused && wasNeverRead(error)) {
       this.#connection = this.#connections.open(this.#connection.path);
       this.#connection.use(this);

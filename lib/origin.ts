@@ -146,7 +146,7 @@ export class Origins {
     const { client } = origin;
     const members = { ...client, address: () => addressOf(client), server: this.#serverFor(client.localPort) };
     const adopted = { ...origin, members, handler: membersFirst(members) };
-    if (this.#known.size >= maximumOrigins) this.#known.clear();
+    if (this.#known.size >= maximumOrigins) this.#known.delete(this.#known.keys().next().value ?? '');
     this.#known.set(text, adopted);
     return adopted;
   }
