@@ -5,13 +5,9 @@ import { setTimeout } from 'node:timers/promises';
 import { ClaimantConnections } from './claimant-connections.ts';
 import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
 import { ForwardedRequest } from './forwarded-request.ts';
-import { crossingFields, upgradeFields } from './headers.ts';
-import { hopTarget, type CarriedOrigin, type Expectation } from './origin.ts';
+import type { Expectation } from './origin.ts';
+import { requestHead, upgradeHead } from './request-head.ts';
 import { isSocketGone } from './socket-path.ts';
-
-/** What a request line can be made of (RFC 9110, section 5.6.2, and any byte that is not a control or a space). */
-const httpToken = /^[\w!#$%&'*+.^`|~-]+$/;
-const safeTarget = /^[\x21-\xff]+$/;
 
 /** Ample for a process that is being killed, which closes its connections just before the socket that it listens on. */
 const dyingMilliseconds = 100;
@@ -33,9 +29,10 @@ export interface ForwardTarget {
 /**
  * Forwards requests to other workers over their private sockets, and their replies back, both as streams.
  *
- * A request is sent again, once, only where its claimant closed a connection that it had kept and never read it. What goes wrong before the reply's head is a refusal: 410 if the claimant's socket is
- * gone, 503 if it takes no more connections, 502 if it broke off. After the head the client's connection is destroyed,
- * so that a truncated reply looks truncated.
+ * A request is sent again, once, only where its claimant closed a connection that it had kept and never read it. What
+ * goes wrong before the reply's head is a refusal: 410 if the claimant's socket is gone, 503 if it takes no more
+ * connections, 502 if it broke off. After the head the client's connection is destroyed, so that a truncated reply looks
+ * truncated.
  */
 export class Forwarder {
   readonly #connections = new ClaimantConnections();
@@ -49,21 +46,14 @@ export class Forwarder {
    * Forwards a request whose body is still to be read, and answers it.
    *
    * @throws SessionRoutingError `BODY_ALREADY_READ`, or `CLAIMANT_UNREACHABLE` for what a lenient parser let in and
-   *   Node does not write
+   *   cannot be written
    */
   forward(request: IncomingMessage, response: ServerResponse, { socketPath, expectation }: ForwardTarget): void {
     if (request.socket.destroyed) return; // the client left while its session was looked up
     checkBody(request);
-    const { lines, framing, areHeld, isFramed } = crossingFields(request.rawHeaders, maximumFieldsOf(request));
-    const start = startLine(request, lines, {
-      expectation,
-      keepsAlive: response.shouldKeepAlive,
-      isLast: (response as { maxRequestsOnConnectionReached?: boolean }).maxRequestsOnConnectionReached ?? false,
-      areFieldsHeld: areHeld,
-      isFramed,
-    });
+    const head = requestHead(request, response, expectation);
     // It lives on as the user of a connection.
-    new ForwardedRequest(request, response, `${start}${lines}\r\n`, framing, this.#connections, socketPath, (error) => {
+    new ForwardedRequest(request, response, head, this.#connections, socketPath, (error) => {
       void this.#refuse(request, response, error, socketPath);
     });
   }
@@ -77,6 +67,7 @@ export class Forwarder {
   forwardUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, { socketPath }: ForwardTarget): void {
     const client = socket as Socket;
     if (client.destroyed) return;
+    const requestText = upgradeHead(request);
     const claimant = connect({ path: socketPath, allowHalfOpen: true });
     let failure: Error = new Error('The claimant closed the connection of an upgrade before it replied.');
     claimant.on('error', (error) => (failure = error));
@@ -87,9 +78,7 @@ export class Forwarder {
       if (claimant.bytesRead > 0) relay(claimant, client);
       else claimant.destroy();
     });
-    const lines = upgradeFields(request.rawHeaders);
-    const nothing = { expectation: undefined, keepsAlive: false, isLast: false, areFieldsHeld: false, isFramed: false };
-    claimant.write(`${startLine(request, lines, nothing)}${lines}\r\n`, 'latin1');
+    claimant.write(requestText, 'latin1');
     // None of this can be taken for a request: on this connection, the private socket serves the upgrade and no more.
     claimant.write(head);
     relay(client, claimant);
@@ -146,32 +135,6 @@ async function isGone(socketPath: string): Promise<boolean> {
   if (await isSocketGone(socketPath)) return true;
   await setTimeout(dyingMilliseconds);
   return isSocketGone(socketPath);
-}
-
-/**
- * The line that begins a request as it crosses the hop.
- *
- * @param fields the lines that follow
- * @throws SessionRoutingError `CLAIMANT_UNREACHABLE` for what a lenient parser let in and cannot be written
- */
-function startLine(
-  request: IncomingMessage & { originalUrl?: string },
-  fields: string | undefined,
-  carried: CarriedOrigin,
-): string {
-  // The target as its client sent it: Express cuts the path of a mount off `url`.
-  const { method = '', url = '', originalUrl = url } = request;
-  if (fields === undefined || !httpToken.test(method) || !safeTarget.test(originalUrl)) {
-    const detail = 'The request has a field that cannot be passed on to the worker that holds this session.';
-    throw new SessionRoutingError('CLAIMANT_UNREACHABLE', detail);
-  }
-  return `${method} ${hopTarget(request, originalUrl, carried)} HTTP/1.1\r\n`;
-}
-
-/** How many fields the server of a request tells its app of: Node's default is 1,000, and 0 is for no limit. */
-function maximumFieldsOf({ socket }: IncomingMessage): number {
-  const { server } = socket as { server?: { maxHeadersCount?: number | null } };
-  return (server?.maxHeadersCount ?? 1_000) || Infinity;
 }
 
 function hasBody({ headers }: IncomingMessage): boolean {

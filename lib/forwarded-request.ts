@@ -1,8 +1,9 @@
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ClaimantConnection, ClaimantConnections, ConnectionUser } from './claimant-connections.ts';
-import { trailerLines, type Framing } from './headers.ts';
+import { trailerLines } from './headers.ts';
 import { onReplyClosed } from './reply-end.ts';
+import type { RequestHead } from './request-head.ts';
 import { ReplyReader } from './reply-reader.ts';
 import { beginReply, passBytes, passInterim, passLastBytes } from './replies.ts';
 
@@ -33,16 +34,13 @@ export class ForwardedRequest implements ConnectionUser {
   /**
    * Sends a request, and answers it with what comes back.
    *
-   * @param head the request's, as it crosses the hop
-   * @param framing how its body does
    * @param path the claimant's private socket
    * @param onFailure is called where the reply itself has not begun
    */
   constructor(
     request: IncomingMessage,
     response: ServerResponse,
-    head: string,
-    framing: Framing,
+    { text, framing }: RequestHead,
     connections: ClaimantConnections,
     path: string,
     onFailure: (error: Error) => void,
@@ -51,7 +49,7 @@ export class ForwardedRequest implements ConnectionUser {
     this.#response = response;
     this.#connections = connections;
     this.#onFailure = onFailure;
-    this.#head = head;
+    this.#head = text;
     this.#reply = new ReplyReader(request.method, (interim) => passInterim(interim, response));
     this.#connection = connections.take(path);
     this.#connection.use(this);
@@ -60,7 +58,7 @@ export class ForwardedRequest implements ConnectionUser {
     });
     if (framing === 0) {
       this.#isSent = true;
-      this.#writeOnly(head);
+      this.#writeOnly(text);
     } else {
       this.#left = framing === 'chunked' ? undefined : framing;
       this.#sendBody();
