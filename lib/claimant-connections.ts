@@ -83,15 +83,24 @@ export class ClaimantConnection {
     this.#idleTimer.refresh();
   }
 
-  /** @returns false if the connection takes no more until it has drained */
-  write(data: Uint8Array | string): boolean {
-    return typeof data === 'string' ? this.#socket.write(data, 'latin1') : this.#socket.write(data);
+  /**
+   * @param onTaken is called once the system has taken all of it, and not if it could not
+   * @returns false if the connection takes no more until it has drained
+   */
+  write(data: Uint8Array | string, onTaken?: () => void): boolean {
+    const callback = onTaken && ((error?: Error | null) => void (error ?? onTaken()));
+    return typeof data === 'string'
+      ? this.#socket.write(data, 'latin1', callback)
+      : this.#socket.write(data, undefined, callback);
   }
 
-  /** Lets what is written from here to the end of the tick leave together. */
-  cork(): void {
+  /** Writes several pieces, which leave together. Returns as {@link write} does. */
+  writeAll(pieces: readonly (Uint8Array | string)[]): boolean {
+    if (pieces.length === 1) return this.write(pieces[0] ?? '');
     this.#socket.cork();
-    process.nextTick(() => this.#socket.uncork());
+    for (const piece of pieces) this.write(piece);
+    this.#socket.uncork();
+    return !this.#socket.writableNeedDrain;
   }
 
   resume(): void {

@@ -68,6 +68,7 @@ export class Forwarder {
     const client = socket as Socket;
     if (client.destroyed) return;
     const requestText = upgradeHead(request);
+    client.allowHalfOpen = true; // it is the app's to end its side
     const claimant = connect({ path: socketPath, allowHalfOpen: true });
     let failure: Error = new Error('The claimant closed the connection of an upgrade before it replied.');
     claimant.on('error', (error) => (failure = error));

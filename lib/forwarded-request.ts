@@ -22,8 +22,10 @@ export class ForwardedRequest implements ConnectionUser {
   #connection: ClaimantConnection;
   /** The head, until it is written. */
   #head: string;
-  /** All that was written, where that happened at once and nothing has come back. */
-  #onlyWrite: string | undefined;
+  /** What was written first, where it can be written again: nothing else was, and nothing has come back. */
+  #first: string | undefined;
+  /** What waits until the system has taken what was written first; undefined while nothing has to wait. */
+  #waiting: (Uint8Array | string)[] | undefined;
   /** Bytes of the body that are still to be sent; undefined where it goes in chunks. */
   #left: number | undefined;
   #isSent = false;
@@ -56,18 +58,14 @@ export class ForwardedRequest implements ConnectionUser {
     onReplyClosed(request, response, () => {
       if (!this.#isAnswered) this.#abandon();
     });
-    if (framing === 0) {
-      this.#isSent = true;
-      this.#writeOnly(text);
-    } else {
-      this.#left = framing === 'chunked' ? undefined : framing;
-      this.#sendBody();
-    }
+    this.#left = framing === 'chunked' ? undefined : framing;
+    if (framing === 0) this.#writeFirst(text, true);
+    else this.#sendBody();
   }
 
   received(bytes: Buffer): boolean {
     if (this.#isOver) return false;
-    this.#onlyWrite = undefined;
+    this.#first = undefined;
     const reply = this.#reply;
     const isBegun = reply.head !== undefined;
     try {
@@ -102,19 +100,50 @@ export class ForwardedRequest implements ConnectionUser {
       this.#isAnswered = true;
       this.#request.resume();
       passLastBytes(this.#response, noBytes, false);
-    } else if (this.#onlyWrite !== undefined && this.#connection.isReused && wasNeverRead(error)) {
-      this.#connection = this.#connections.open(this.#connection.path);
-      this.#connection.use(this);
-      this.#connection.write(this.#onlyWrite);
+    } else if (this.#first !== undefined && wasNeverRead(error)) {
+      this.#sendAgain(this.#first);
     } else {
       this.#fail(error ?? new Error('The claimant closed the connection before its reply was complete.'));
     }
   }
 
-  #writeOnly(text: string): boolean {
-    this.#onlyWrite = text.length <= atomicBytes ? text : undefined;
+  /**
+   * Writes the head, and what goes with it.
+   *
+   * @param isAll whether nothing follows
+   * @returns as {@link #write} does
+   */
+  #writeFirst(text: string, isAll: boolean): boolean {
     this.#head = '';
-    return this.#connection.write(text);
+    this.#isSent ||= isAll;
+    // A connection that was kept may have been closed at the other end just now.
+    const isSafe = !this.#connection.isReused || text.length > atomicBytes;
+    if (!isSafe) this.#first = text;
+    if (isSafe || isAll) return this.#connection.write(text);
+    this.#waiting = [];
+    this.#connection.write(text, () => this.#sendWaiting());
+    return false;
+  }
+
+  /** @returns false if no more is to be written for now; `drained()` says when */
+  #write(...pieces: (Uint8Array | string)[]): boolean {
+    if (this.#waiting !== undefined) return this.#waiting.push(...pieces) < 0;
+    this.#first = undefined;
+    return this.#connection.writeAll(pieces);
+  }
+
+  #sendWaiting(): void {
+    const pieces = this.#waiting ?? [];
+    this.#waiting = undefined;
+    if (pieces.length === 0 || this.#write(...pieces)) this.drained();
+  }
+
+  #sendAgain(text: string): void {
+    this.#first = undefined;
+    this.#connection = this.#connections.open(this.#connection.path);
+    this.#connection.use(this);
+    this.#connection.write(text);
+    this.#sendWaiting();
   }
 
   #sendBody(): void {
@@ -128,29 +157,25 @@ export class ForwardedRequest implements ConnectionUser {
     request.resume();
     // What came along with the head has been read by then. The app may answer before there is more.
     process.nextTick(() => {
-      if (this.#head !== '' && !this.#isOver) this.#writeOnly(this.#head);
+      if (this.#head !== '' && !this.#isOver) this.#writeFirst(this.#head, false);
     });
   }
 
   #sendChunk(bytes: Buffer): boolean {
-    const head = this.#head;
-    const [before, after] = this.#left === undefined ? [`${head}${bytes.length.toString(16)}\r\n`, '\r\n'] : [head, ''];
+    const isChunked = this.#left === undefined;
+    const pieces = isChunked ? [`${bytes.length.toString(16)}\r\n`, bytes, '\r\n'] : [bytes];
+    const isAll = !isChunked && (this.#left = (this.#left ?? 0) - bytes.length) <= 0;
     let takesMore: boolean;
-    if (head !== '' && before.length + bytes.length + after.length <= atomicBytes) {
-      takesMore = this.#writeOnly(before + bytes.toString('latin1') + after);
+    if (this.#head === '') {
+      takesMore = this.#write(...pieces);
+    } else if (this.#head.length + bytes.length < atomicBytes) {
+      const body = pieces.map((piece) => (typeof piece === 'string' ? piece : piece.toString('latin1'))).join('');
+      takesMore = this.#writeFirst(this.#head + body, isAll);
     } else {
-      this.#head = '';
-      this.#onlyWrite = undefined;
-      if (before !== '') {
-        this.#connection.cork();
-        this.#connection.write(before);
-      }
-      takesMore = this.#connection.write(bytes);
-      if (after !== '') takesMore = this.#connection.write(after);
+      this.#writeFirst(this.#head, false);
+      takesMore = this.#write(...pieces);
     }
-    if (this.#left === undefined) return takesMore;
-    this.#left -= bytes.length;
-    if (this.#left <= 0) this.#sent();
+    if (isAll) this.#sent();
     return takesMore;
   }
 
@@ -159,10 +184,9 @@ export class ForwardedRequest implements ConnectionUser {
     if (this.#left === undefined) {
       const trailers = trailerLines(this.#request.rawTrailers);
       if (trailers === undefined) return this.#fail(new Error('A trailer has a value that cannot be passed on.'));
-      const last = `${this.#head}0\r\n${trailers}\r\n`;
-      if (this.#head === '') this.#onlyWrite = undefined;
-      if (this.#head === '') this.#connection.write(last);
-      else this.#writeOnly(last);
+      const last = `0\r\n${trailers}\r\n`;
+      if (this.#head === '') this.#write(last);
+      else this.#writeFirst(this.#head + last, true);
     }
     this.#sent();
   }
@@ -202,8 +226,9 @@ export class ForwardedRequest implements ConnectionUser {
   #fail(error: Error): void {
     this.#abandon();
     if (this.#isAnswered) return;
-    if (this.#reply.head === undefined) this.#onFailure(error);
-    else this.#response.destroy(); // so that a reply which was cut off looks cut off
+    if (this.#response.headersSent)
+      this.#response.destroy(); // so that a reply which was cut off looks cut off
+    else this.#onFailure(error);
   }
 }
 

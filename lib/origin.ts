@@ -130,6 +130,9 @@ export class Origins {
     const target = request as IncomingMessage & { readonly upgrade?: boolean; client?: Socket };
     if (response === undefined) {
       Object.defineProperties(target.socket, Object.getOwnPropertyDescriptors(origin.members));
+      // As Node has it for a client's connection of that kind. (A Unix socket cannot be reset, and says so.)
+      const allowHalfOpen = origin.client.encrypted !== true;
+      Object.assign(target.socket, { allowHalfOpen, resetAndDestroy: () => target.socket.destroy() });
     } else {
       target.socket = target.client = new Proxy(target.socket, origin.handler);
       // Node takes what its own code needs from there, too; all that is not the client's is the real socket's.
@@ -179,15 +182,19 @@ function addressOf({ localAddress, localFamily, localPort }: ClientSocket): obje
 }
 
 /**
- * Shows a socket with the members of one client's connection. Its functions are bound to the real one, which Node's own
- * code works on. What an app adds is the client's: nobody else who shares the real socket sees it.
+ * Shows a socket with the members of one client's connection. Its functions work on the real one, and so does Node's own
+ * code. What an app adds is the client's: nobody else who shares the real socket sees it.
  */
 function membersFirst(members: object): ProxyHandler<Socket> {
   return {
-    get(target, key) {
+    get(target, key, shown) {
       if (Object.hasOwn(members, key)) return Reflect.get(members, key);
       const value: unknown = Reflect.get(target, key, target);
-      return typeof value === 'function' ? value.bind(target) : value;
+      if (typeof value !== 'function') return value;
+      return (...args: unknown[]) => {
+        const result: unknown = Reflect.apply(value, target, args);
+        return result === target ? shown : result;
+      };
     },
     set: (target, key, value) => (key in target ? Reflect.set(target, key, value) : Reflect.set(members, key, value)),
     has: (target, key) => Object.hasOwn(members, key) || key in target,

@@ -14,7 +14,7 @@ export interface ReplyHead {
 const maximumLineLength = 2 ** 20;
 
 const statusLine = /^HTTP\/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n/;
-const chunkSize = /^[\da-f]{1,13}(?=$|[\t ;])/i;
+const chunkSize = /^[\da-f]{1,13}(?=[\t\r ;])/i;
 const chunkedCoding = /(?:^|\W)chunked(?:$|\W)/i;
 
 /** How the end of a body is told (RFC 9112, section 6.3). */
@@ -37,13 +37,15 @@ export class ReplyReader {
   bodyEnd = 0;
 
   readonly #isHead: boolean;
+  readonly #fieldName = /[\w!#$%&'*+.^`|~-]+:/y;
   readonly #onInterim: (head: string) => void;
   #framing: Framing = 'connection';
-  /** Of the body, or of a chunk with the line end behind it: bytes that are still to come. */
+  /** Of the body, or of a chunk: bytes that are still to come. */
   #left = 0;
   /** What has come of a head or a line. */
   #part = '';
-  #isInTrailers = false;
+  /** What the next line of a body in chunks is. */
+  #line: 'size' | 'end' | 'trailer' = 'size';
 
   /**
    * @param method of the request: the reply to HEAD has no body
@@ -104,7 +106,7 @@ export class ReplyReader {
 
   #takeHead(text: string): void {
     const [line = '', status = '', statusMessage = ''] = statusLine.exec(text) ?? [];
-    if (line === '') throw new Error(notAReply);
+    if (line === '' || text.includes('\0')) throw new Error(notAReply);
     const statusCode = Number(status);
     if (statusCode < 200) return this.#onInterim(text);
     let connection: string | undefined;
@@ -112,13 +114,15 @@ export class ReplyReader {
     let codings: string | undefined;
     for (let at = line.length; at < text.length - 2;) {
       const end = text.indexOf('\r\n', at);
-      const colon = text.indexOf(':', at);
+      this.#fieldName.lastIndex = at;
+      if (!this.#fieldName.test(text)) throw new Error(notAReply);
+      const colon = this.#fieldName.lastIndex - 1;
       switch (colon - at) {
         case 10:
           if (text.slice(at, colon).toLowerCase() === 'connection') connection = joined(connection, text, colon, end);
           break;
         case 14:
-          if (text.slice(at, colon).toLowerCase() === 'content-length') length ??= valueAt(text, colon, end);
+          if (text.slice(at, colon).toLowerCase() === 'content-length') length = joined(length, text, colon, end);
           break;
         case 17:
           if (text.slice(at, colon).toLowerCase() === 'transfer-encoding') codings = joined(codings, text, colon, end);
@@ -129,7 +133,8 @@ export class ReplyReader {
     const hasNoBody = this.#isHead || statusCode === 204 || statusCode === 304;
     if (hasNoBody) this.#framing = 'length';
     else if (codings !== undefined && chunkedCoding.test(codings)) this.#framing = 'chunked';
-    else if (codings === undefined && length !== undefined && /^\d+$/.test(length)) {
+    else if (codings === undefined && length !== undefined) {
+      if (!/^\d{1,15}$/.test(length)) throw new Error(notAReply);
       this.#framing = 'length';
       this.#left = Number(length);
     }
@@ -159,29 +164,35 @@ export class ReplyReader {
       const next = end === -1 ? bytes.length : end + 1;
       this.#part += bytes.toString('latin1', at, next);
       at = next;
-      if (this.#part.length > maximumLineLength) throw new Error('A line of a body in chunks has no end.');
+      if (this.#part.length > maximumLineLength) throw new Error(brokenChunks);
       if (end === -1) continue;
-      const line = this.#part.replace(/\r?\n$/, '');
+      const line = this.#part;
       this.#part = '';
-      if (!this.#isInTrailers) this.#takeChunkSize(line);
-      else if (line === '') {
-        this.isComplete = true;
-        return at;
-      }
+      if (this.#takeLine(line)) return at;
     }
     return at;
   }
 
-  #takeChunkSize(line: string): void {
-    const [size] = chunkSize.exec(line) ?? [];
-    if (size === undefined) throw new Error('A body in chunks has one of no length.');
-    const length = Number.parseInt(size, 16);
-    if (length === 0) this.#isInTrailers = true;
-    else this.#left = length + 2;
+  /** Takes a line of a body in chunks. Returns whether it is the last. */
+  #takeLine(line: string): boolean {
+    if (!line.endsWith('\r\n')) throw new Error(brokenChunks);
+    if (this.#line === 'size') {
+      const [size] = chunkSize.exec(line) ?? [];
+      if (size === undefined) throw new Error(brokenChunks);
+      this.#left = Number.parseInt(size, 16);
+      this.#line = this.#left === 0 ? 'trailer' : 'end';
+    } else if (this.#line === 'end') {
+      if (line !== '\r\n') throw new Error(brokenChunks);
+      this.#line = 'size';
+    } else if (line === '\r\n') {
+      this.isComplete = true;
+    }
+    return this.isComplete;
   }
 }
 
 const notAReply = 'What came back is not an HTTP reply.';
+const brokenChunks = 'A body in chunks is not one.';
 
 function valueAt(text: string, colon: number, end: number): string {
   return text.slice(colon + 1, end).trim();
