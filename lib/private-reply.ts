@@ -17,9 +17,12 @@ type ReplyInternals = ServerResponse & {
   _storeHeader(firstLine: string, headers: unknown): void;
   /** Bytes of the body so far. */
   [written]?: number;
+  /** Whether the client's connection ends with this reply. */
+  [closesClient]?: boolean;
 };
 
 const written = Symbol('express-session-routing written');
+const closesClient = Symbol('express-session-routing closes client');
 const lengthField = /\r\ncontent-length: *\d+\r\n/i;
 const chunkedCoding = /(?:^|\W)chunked(?:$|\W)/i;
 
@@ -53,6 +56,7 @@ function inherited<Key extends '_storeHeader' | 'write' | 'end'>(response: Reply
 function storeHeader(this: ReplyInternals, firstLine: string, headers: unknown): void {
   inherited(this, '_storeHeader').call(this, firstLine, headers);
   const saysWhereItEnds = !this._hasBody || this.chunkedEncoding || lengthField.test(this._header);
+  this[closesClient] = this._last;
   this._last = !saysWhereItEnds;
 }
 
@@ -65,7 +69,10 @@ function end(this: ReplyInternals, ...args: unknown[]): unknown {
   const { headersSent, _contentLength: length, [written]: bytes = 0 } = this;
   // A body that falls short of its length can only be told by the end of the connection.
   if (headersSent && length !== null && bytes < length && this._hasBody && !this.chunkedEncoding) this._last = true;
-  return Reflect.apply(inherited(this, 'end'), this, cutArgs);
+  const ended: unknown = Reflect.apply(inherited(this, 'end'), this, cutArgs);
+  // Nor does the app read on, where its client's connection ends with the reply.
+  if (this[closesClient] && !this.req.complete) this._last = true;
+  return ended;
 }
 
 /**
