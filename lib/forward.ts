@@ -1,12 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { ClaimantConnections } from './claimant-connections.ts';
 import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
 import { ForwardedRequest } from './forwarded-request.ts';
+import { passUpgrade } from './forwarded-upgrade.ts';
 import type { Expectation } from './origin.ts';
-import { requestHead, upgradeHead } from './request-head.ts';
+import { hasBody, requestHead } from './request-head.ts';
 import { isSocketGone } from './socket-path.ts';
 
 /** Ample for a process that is being killed, which closes its connections just before the socket that it listens on. */
@@ -65,24 +65,7 @@ export class Forwarder {
    * @param head what the client has sent behind the request
    */
   forwardUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, { socketPath }: ForwardTarget): void {
-    const client = socket as Socket;
-    if (client.destroyed) return;
-    const requestText = upgradeHead(request);
-    client.allowHalfOpen = true; // it is the app's to end its side
-    const claimant = connect({ path: socketPath, allowHalfOpen: true });
-    let failure: Error = new Error('The claimant closed the connection of an upgrade before it replied.');
-    claimant.on('error', (error) => (failure = error));
-    claimant.once('close', () => {
-      if (claimant.bytesRead === 0) void this.#refuseUpgrade(client, failure, socketPath);
-    });
-    claimant.once('readable', () => {
-      if (claimant.bytesRead > 0) relay(claimant, client);
-      else claimant.destroy();
-    });
-    claimant.write(requestText, 'latin1');
-    // None of this can be taken for a request: on this connection, the private socket serves the upgrade and no more.
-    claimant.write(head);
-    relay(client, claimant);
+    passUpgrade(request, socket, head, socketPath, (error) => void this.#refuseUpgrade(socket, error, socketPath));
   }
 
   /** Ends the idle connections. What is under way finishes, and its connections end with it. */
@@ -98,10 +81,9 @@ export class Forwarder {
     refuse(response, refusal);
   }
 
-  async #refuseUpgrade(client: Socket, error: Error, path: string): Promise<void> {
+  async #refuseUpgrade(client: Duplex, error: Error, path: string): Promise<void> {
     if (client.destroyed) return;
-    client.end(refusalBytes(await this.#refusalFor(error, path)));
-    client.destroySoon();
+    client.end(refusalBytes(await this.#refusalFor(error, path)), () => client.destroy());
   }
 
   async #refusalFor(error: NodeJS.ErrnoException, socketPath: string): Promise<SessionRoutingError> {
@@ -138,10 +120,6 @@ async function isGone(socketPath: string): Promise<boolean> {
   return isSocketGone(socketPath);
 }
 
-function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
-}
-
 function checkBody(request: IncomingMessage): void {
   const { readableEnded, readableDidRead, readableFlowing } = request;
   if (!hasBody(request) || !(readableEnded || (readableDidRead && readableFlowing))) return;
@@ -149,11 +127,4 @@ function checkBody(request: IncomingMessage): void {
     'BODY_ALREADY_READ',
     'Something read the body ahead of the session router, which has to forward it. Mount the router ahead of it.',
   );
-}
-
-/** Passes bytes on. When their source closes, so does where they go, once it has sent what it was given. */
-function relay(from: Socket, to: Socket): void {
-  from.on('error', () => to.destroy());
-  from.once('close', () => (from.readableEnded ? to.destroySoon() : to.destroy()));
-  from.pipe(to);
 }

@@ -51,6 +51,11 @@ export function upgradeHead(request: IncomingMessage): string {
   return headOf(request, upgradeFields(request.rawHeaders), carried);
 }
 
+/** Whether a request says that it has a body. */
+export function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+}
+
 function headOf(
   request: IncomingMessage & { originalUrl?: string },
   lines: string | undefined,

@@ -58,33 +58,51 @@ family('a header block beyond the limits of a server', {
     expect(reply).to.equal('HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n'),
 });
 
+/** Node 20 hides what is more; later versions refuse the request. */
+const hides = Number(process.versions.node.split('.', 1)[0]) < 22;
+const crowded = (text: string): Case => ({ text, requests: null });
+
 family('a header block of more fields than a server counts', {
   cases: {
-    'by default': get(...fields(1_200)),
-    'by default, with a body': `${head('POST /a HTTP/1.1', sessionCookie, 'Content-Length: 2', ...fields(1_200))}hi`,
-    'by default, behind them the one that says how it ends': get(...fields(1_200))
-      .replace('Connection: close\r\n', '')
-      .replace('X-0', 'Connection: close\r\nX-0'),
+    'by default': crowded(get(...fields(1_200))),
+    'by default, with a body': crowded(
+      `${head('POST /a HTTP/1.1', sessionCookie, 'Content-Length: 2', ...fields(1_200))}hi`,
+    ),
+    'by default, behind them the one that says how it ends': crowded(
+      get(...fields(1_200))
+        .replace('Connection: close\r\n', '')
+        .replace('X-0', 'Connection: close\r\nX-0'),
+    ),
+    'by default, behind them the one that says how long its body is': crowded(
+      `${head('POST /a HTTP/1.1', sessionCookie, 'Connection: close', ...fields(1_200), 'Content-Length: 2')}hi`,
+    ),
+    'by default, behind them the one that says that its body is in chunks': crowded(
+      `${head('POST /a HTTP/1.1', sessionCookie, 'Connection: close', ...fields(1_010), 'Transfer-Encoding: chunked')}${chunked(['hi'])}`,
+    ),
   },
-  textbook: /default/,
+  textbook: hides ? /default(?!.* how long)/ : 'passes',
 });
 
 family('a header block of more fields than a server of few counts', {
   prepare: (server) => (server.maxHeadersCount = 10),
   cases: {
-    'one more': get(...fields(8)),
-    'three times as many': get(...fields(30)),
-    'many times as many': get(...fields(300)),
-    'many times as many, with a body': `${head('POST /a HTTP/1.1', sessionCookie, 'Content-Length: 2', 'Connection: close', ...fields(300))}hi`,
-    'with the end of the connection behind': get(
-      'Connection: close',
-      ...fields(7),
-      'Expect: x',
-      'Trailer: X-T',
-      'Content-Disposition: a',
+    'one more': crowded(get(...fields(8))),
+    'three times as many': crowded(get(...fields(30))),
+    'many times as many': crowded(get(...fields(300))),
+    'many times as many, with a body': crowded(
+      `${head('POST /a HTTP/1.1', sessionCookie, 'Content-Length: 2', 'Connection: close', ...fields(300))}hi`,
+    ),
+    'many times as many, behind them the length of the body': crowded(
+      `${head('POST /a HTTP/1.1', sessionCookie, 'Connection: close', ...fields(300), 'Content-Length: 2')}hi`,
+    ),
+    'a few more, behind them the length of the body': crowded(
+      `${head('POST /a HTTP/1.1', sessionCookie, 'Connection: close', ...fields(12), 'Content-Length: 2')}hi`,
+    ),
+    'with the end of the connection behind': crowded(
+      get('Connection: close', ...fields(7), 'Expect: x', 'Trailer: X-T', 'Content-Disposition: a'),
     ),
   },
-  textbook: ['with the end of the connection behind'],
+  textbook: hides ? ['with the end of the connection behind'] : /./,
 });
 
 const size = 256 * 1024;
