@@ -83,7 +83,10 @@ export class Forwarder {
 
   async #refuseUpgrade(client: Duplex, error: Error, path: string): Promise<void> {
     if (client.destroyed) return;
-    client.end(refusalBytes(await this.#refusalFor(error, path)), () => client.destroy());
+    const refusal = await this.#refusalFor(error, path);
+    // A claimant that lives has closed the connection because its app did. So some refuse an upgrade.
+    if (refusal.code === 'CLAIMANT_UNREACHABLE') client.destroy();
+    else client.end(refusalBytes(refusal), () => client.destroy());
   }
 
   async #refusalFor(error: NodeJS.ErrnoException, socketPath: string): Promise<SessionRoutingError> {

@@ -74,7 +74,7 @@ export class ForwardedRequest implements ConnectionUser {
       this.#fail(error as Error);
       return false;
     }
-    const { head, isComplete, bodyStart, bodyEnd } = reply;
+    const { head, isComplete, bodyStart, bodyEnd, hasMore } = reply;
     if (head === undefined) return true;
     const response = this.#response;
     if (!isBegun) {
@@ -83,7 +83,7 @@ export class ForwardedRequest implements ConnectionUser {
     }
     const body = bytes.subarray(bodyStart, bodyEnd);
     if (!isComplete) return passBytes(response, body) || this.#awaitClient();
-    if (bodyEnd < bytes.length) this.#connection.destroy(); // what else there is belongs to nobody
+    if (hasMore) this.#connection.destroy();
     this.#answered();
     passLastBytes(response, body, !isBegun);
     return true;

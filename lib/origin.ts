@@ -130,7 +130,7 @@ export class Origins {
     const target = request as IncomingMessage & { readonly upgrade?: boolean; client?: Socket };
     if (response === undefined) {
       Object.defineProperties(target.socket, Object.getOwnPropertyDescriptors(origin.members));
-      // As Node has it for a client's connection of that kind. (A Unix socket cannot be reset, and says so.)
+      // As Node has it for a client's connection of that kind.
       const allowHalfOpen = origin.client.encrypted !== true;
       Object.assign(target.socket, { allowHalfOpen, resetAndDestroy: () => target.socket.destroy() });
     } else {
@@ -191,6 +191,8 @@ function membersFirst(members: object): ProxyHandler<Socket> {
       if (Object.hasOwn(members, key)) return Reflect.get(members, key);
       const value: unknown = Reflect.get(target, key, target);
       if (typeof value !== 'function') return value;
+      // A Unix socket cannot be reset, and says so.
+      if (key === 'resetAndDestroy') return () => (target.destroy(), shown);
       return (...args: unknown[]) => {
         const result: unknown = Reflect.apply(value, target, args);
         return result === target ? shown : result;

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import type { Origin } from './origin.ts';
+import { endMark } from './reply-reader.ts';
 import type { RoutedServer } from './routed-servers.ts';
 
 /** Members of Node's replies that its type declarations leave out. */
@@ -7,7 +8,8 @@ type ReplyInternals = ServerResponse & {
   /** How many bytes the head says that the body has; null where it says nothing. */
   _contentLength: number | null;
   _hasBody: boolean;
-  _header: string;
+  _header: string | null;
+  _headerSent: boolean;
   /** Whether the connection ends with this reply. */
   _last: boolean;
   _keepAliveTimeout: number;
@@ -15,13 +17,20 @@ type ReplyInternals = ServerResponse & {
   maxRequestsOnConnectionReached: boolean;
   _implicitHeader(): void;
   _storeHeader(firstLine: string, headers: unknown): void;
+  _send(...args: unknown[]): unknown;
   /** Bytes of the body so far. */
   [written]?: number;
   /** Whether the client's connection ends with this reply. */
   [closesClient]?: boolean;
+  /** Whether the app has ended the reply. */
+  [isEnded]?: boolean;
+  /** Whether the reply may be whole at the other end before the app has ended it. */
+  [needsMark]?: boolean;
 };
 
 const written = Symbol('express-session-routing written');
+const isEnded = Symbol('express-session-routing ended');
+const needsMark = Symbol('express-session-routing needs mark');
 const closesClient = Symbol('express-session-routing closes client');
 const lengthField = /\r\ncontent-length: *\d+\r\n/i;
 const chunkedCoding = /(?:^|\W)chunked(?:$|\W)/i;
@@ -44,20 +53,33 @@ export function prepareReply(reply: ServerResponse, origin: Origin, publicServer
   }
   // On the reply itself: Express puts another prototype under it.
   response._storeHeader = storeHeader;
+  response._send = send;
   response.write = write as typeof response.write;
   response.end = end as typeof response.end;
 }
 
 /** What a method of a reply would be without the one that is put over it here. */
-function inherited<Key extends '_storeHeader' | 'write' | 'end'>(response: ReplyInternals, key: Key) {
+function inherited<Key extends '_storeHeader' | '_send' | 'write' | 'end'>(response: ReplyInternals, key: Key) {
   return (Object.getPrototypeOf(response) as ReplyInternals)[key];
 }
 
 function storeHeader(this: ReplyInternals, firstLine: string, headers: unknown): void {
   inherited(this, '_storeHeader').call(this, firstLine, headers);
-  const saysWhereItEnds = !this._hasBody || this.chunkedEncoding || lengthField.test(this._header);
+  const saysWhereItEnds = !this._hasBody || this.chunkedEncoding || lengthField.test(this._header ?? '');
   this[closesClient] = this._last;
   this._last = !saysWhereItEnds;
+}
+
+/**
+ * Marks the head of a reply that is ended where its bytes are. Others get the mark once they have ended: the app may
+ * have sent all of a reply long before it ends it, and until then Node sends no other on this connection.
+ */
+function send(this: ReplyInternals, ...args: unknown[]): unknown {
+  if (!this._headerSent && this._header !== null) {
+    if (this[isEnded] || this.chunkedEncoding) this._header = endMark + this._header;
+    else this[needsMark] = true;
+  }
+  return Reflect.apply(inherited(this, '_send'), this, args);
 }
 
 function write(this: ReplyInternals, ...args: unknown[]): unknown {
@@ -69,10 +91,18 @@ function end(this: ReplyInternals, ...args: unknown[]): unknown {
   const { headersSent, _contentLength: length, [written]: bytes = 0 } = this;
   // A body that falls short of its length can only be told by the end of the connection.
   if (headersSent && length !== null && bytes < length && this._hasBody && !this.chunkedEncoding) this._last = true;
+  const { socket } = this;
+  const isFirst = !this.writableEnded;
+  this[isEnded] = true;
   const ended: unknown = Reflect.apply(inherited(this, 'end'), this, cutArgs);
-  // Nor does the app read on, where its client's connection ends with the reply.
-  if (this[closesClient] && !this.req.complete) this._last = true;
+  if (isFirst && this[needsMark] && !this._last) socket?.write(endMark);
+  if (this[closesClient] && !this.req.complete) this.prependOnceListener('finish', endUnread);
   return ended;
+}
+
+/** Ends the connection with a reply that ends its client's, where the app has left the body unread. */
+function endUnread(this: ReplyInternals): void {
+  if (!this.req.complete) this._last = true;
 }
 
 /**

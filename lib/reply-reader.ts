@@ -1,3 +1,10 @@
+/**
+ * What a private socket puts ahead of a reply whose app has ended it by the time that all of it is there, and else behind
+ * the reply, once its app has ended it. Only then is the connection free for another request.
+ */
+export const endMark = '+';
+const markByte = endMark.charCodeAt(0);
+
 /** What the head of a reply says. */
 export interface ReplyHead {
   /** The head as it came, with the empty line that ends it, a character a byte. */
@@ -30,11 +37,13 @@ type Framing = 'length' | 'chunked' | 'connection';
 export class ReplyReader {
   /** The head, once it has come. */
   head: ReplyHead | undefined;
-  /** Whether the whole reply has come. */
+  /** Whether the whole reply has come, and its app has ended it. */
   isComplete = false;
   /** Where, in the bytes that were read last, those of the body begin and end. */
   bodyStart = 0;
   bodyEnd = 0;
+  /** Whether there are bytes behind the reply. They belong to nobody. */
+  hasMore = false;
 
   readonly #isHead: boolean;
   readonly #fieldName = /[\w!#$%&'*+.^`|~-]+:/y;
@@ -44,6 +53,9 @@ export class ReplyReader {
   #left = 0;
   /** What has come of a head or a line. */
   #part = '';
+  /** Whether all bytes have come, and only the mark is missing. */
+  #awaitsMark = false;
+  #isMarked = false;
   /** What the next line of a body in chunks is. */
   #line: 'size' | 'end' | 'trailer' = 'size';
 
@@ -66,16 +78,29 @@ export class ReplyReader {
     while (this.head === undefined) {
       if (!this.#readHead(bytes)) return;
     }
-    this.bodyEnd = this.#endOfBody(bytes, this.bodyStart);
+    if (!this.#awaitsMark) this.bodyEnd = this.#endOfBody(bytes, this.bodyStart);
+    if (this.#awaitsMark && this.bodyEnd < bytes.length) this.#takeMark(bytes);
+    else this.hasMore = this.isComplete && this.bodyEnd < bytes.length;
   }
 
-  /** The claimant has closed the connection: for a reply that says nothing else, that is its end. */
-  end(): void {
-    if (this.head?.endsWithConnection) this.isComplete = true;
+  #takeMark(bytes: Buffer): void {
+    if (bytes[this.bodyEnd] !== markByte) throw new Error(notAReply);
+    this.isComplete = true;
+    this.hasMore = this.bodyEnd + 1 < bytes.length;
+  }
+
+  /** All bytes of the reply have come. */
+  #finish(): void {
+    if (this.#isMarked) this.isComplete = true;
+    else this.#awaitsMark = true;
   }
 
   /** Reads one head, from `bodyStart` on. Returns whether all of it was there. */
   #readHead(bytes: Buffer): boolean {
+    if (this.#part === '' && bytes[this.bodyStart] === markByte && !this.#isMarked) {
+      this.#isMarked = true;
+      this.bodyStart++;
+    }
     const start = this.bodyStart;
     if (start === bytes.length) return false;
     const next = this.#nextBehindHead(bytes, start);
@@ -147,7 +172,7 @@ export class ReplyReader {
     if (this.#framing === 'connection') return bytes.length;
     const taken = Math.min(this.#left, bytes.length - start);
     this.#left -= taken;
-    this.isComplete = this.#left === 0;
+    if (this.#left === 0) this.#finish();
     return start + taken;
   }
 
@@ -185,9 +210,10 @@ export class ReplyReader {
       if (line !== '\r\n') throw new Error(brokenChunks);
       this.#line = 'size';
     } else if (line === '\r\n') {
-      this.isComplete = true;
+      this.#finish();
+      return true;
     }
-    return this.isComplete;
+    return false;
   }
 }
 
