@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { ReplyReader } from '../lib/reply-reader.ts';
+import { endMark, ReplyReader } from '../lib/reply-reader.ts';
 
 /** Reads bytes in pieces of one size; what is behind the reply is left. */
 function read(text: string, size: number, method = 'GET') {
@@ -13,6 +13,8 @@ function read(text: string, size: number, method = 'GET') {
     reader.read(piece);
     body += piece.toString('latin1', reader.bodyStart, reader.bodyEnd);
     end = at + reader.bodyEnd;
+    if (reader.isComplete && text[end] === endMark) end++;
+    if (reader.isComplete) expect(reader.hasMore).to.equal(end < Math.min(at + size, bytes.length));
   }
   const { head, isComplete } = reader;
   return { interim, head, isComplete, body, rest: text.slice(end) };
@@ -47,10 +49,18 @@ const replies: Record<string, [head: string, body: string, method?: string]> = {
 describe('the reader of replies', () => {
   for (const [name, [head, body, method]] of Object.entries(replies)) {
     it(`finds where one ends, however its bytes come: ${name}`, () => {
-      for (let size = 1; size <= head.length + body.length + next.length; size++) {
-        const found = read(head + body + next, size, method);
-        expect(found).to.deep.include({ interim: [], isComplete: true, body, rest: next });
-        expect(found.head).to.include({ text: head, endsWithConnection: false });
+      for (const text of [endMark + head + body, head + body + endMark]) {
+        for (let size = 1; size <= text.length + next.length; size++) {
+          const found = read(text + next, size, method);
+          expect(found).to.deep.include({ interim: [], isComplete: true, body, rest: next });
+          expect(found.head).to.include({ text: head, endsWithConnection: false });
+        }
+      }
+    });
+
+    it(`waits until the app has ended it: ${name}`, () => {
+      for (let size = 1; size <= head.length + body.length; size++) {
+        expect(read(head + body, size, method)).to.deep.include({ isComplete: false, body });
       }
     });
   }
@@ -68,7 +78,7 @@ describe('the reader of replies', () => {
     const interim = ['HTTP/1.1 100 Continue\r\n\r\n', 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nlink: </b>\r\n\r\n'];
     const [head, body] = replies['of a known length']!;
     for (let size = 1; size <= 200; size++) {
-      const found = read(interim.join('') + head + body + next, size);
+      const found = read(interim.join('') + endMark + head + body + next, size);
       expect(found).to.deep.include({ interim, body, isComplete: true, rest: next });
       expect(found.head?.text).to.equal(head);
     }
@@ -95,6 +105,7 @@ describe('the reader of replies', () => {
     'a zero byte': 'HTTP/1.1 200 OK\r\nX: \0\r\n\r\n',
     'a chunk that is longer than it says': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n',
     'a line that ends in half of a line end': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\na\r\n',
+    'what is behind a reply that has not ended': 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab',
     'another version': 'HTTP/2.0 200 OK\r\n\r\n',
     'a chunk of no length': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n',
     'a chunk of more bytes than can be counted': `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${'f'.repeat(14)}\r\n`,
