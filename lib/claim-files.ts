@@ -168,7 +168,9 @@ export class ClaimFiles {
     try {
       const found = fs.lstatSync(path, { bigint: true, throwIfNoEntry: false });
       if (found === undefined) return undefined;
-      const workerId = this.#workerOfInode.get(found.ino) ?? this.#readContent(path);
+      const known = this.#workerOfInode.get(found.ino);
+      if (known !== undefined) return known;
+      const workerId = this.#readContent(path);
       if (WORKER_ID.test(workerId)) return workerId;
     } catch (error) {
       if (codeOf(error) === 'ENOENT') return undefined;

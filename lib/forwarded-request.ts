@@ -162,18 +162,15 @@ export class ForwardedRequest implements ConnectionUser {
   }
 
   #sendChunk(bytes: Buffer): boolean {
-    const isChunked = this.#left === undefined;
-    const pieces = isChunked ? [`${bytes.length.toString(16)}\r\n`, bytes, '\r\n'] : [bytes];
-    const isAll = !isChunked && (this.#left = (this.#left ?? 0) - bytes.length) <= 0;
+    const [before, after] = this.#left === undefined ? [`${bytes.length.toString(16)}\r\n`, '\r\n'] : ['', ''];
+    const isAll = this.#left !== undefined && (this.#left -= bytes.length) <= 0;
+    const head = this.#head;
     let takesMore: boolean;
-    if (this.#head === '') {
-      takesMore = this.#write(...pieces);
-    } else if (this.#head.length + bytes.length < atomicBytes) {
-      const body = pieces.map((piece) => (typeof piece === 'string' ? piece : piece.toString('latin1'))).join('');
-      takesMore = this.#writeFirst(this.#head + body, isAll);
+    if (head !== '' && head.length + bytes.length < atomicBytes) {
+      takesMore = this.#writeFirst(head + before + bytes.toString('latin1') + after, isAll);
     } else {
-      this.#writeFirst(this.#head, false);
-      takesMore = this.#write(...pieces);
+      if (head !== '') this.#writeFirst(head, false);
+      takesMore = before === '' ? this.#write(bytes) : this.#write(before, bytes, after);
     }
     if (isAll) this.#sent();
     return takesMore;

@@ -172,7 +172,8 @@ export function stripOwnTrailers(request: RequestTrailers): void {
 }
 
 function hasOwn(raw: RawHeaders): boolean {
-  return raw.some((each, index) => index % 2 === 0 && isOwn(each));
+  for (let index = 0; index < raw.length; index += 2) if (isOwn(raw[index] ?? '')) return true;
+  return false;
 }
 
 function strippedRaw(raw: RawHeaders): string[] {

@@ -67,9 +67,9 @@ export function hopTarget(
 }
 
 function encodedClient(socket: Socket & { [encoded]?: { address: string | undefined; text: string } }): string {
-  const { remoteAddress, remoteFamily, remotePort, localAddress, localFamily, localPort } = socket;
   const known = socket[encoded];
-  if (known !== undefined && known.address === remoteAddress) return known.text;
+  if (known !== undefined && known.address === socket.remoteAddress) return known.text;
+  const { remoteAddress, remoteFamily, remotePort, localAddress, localFamily, localPort } = socket;
   const isEncrypted = (socket as Partial<TLSSocket>).encrypted || undefined;
   const client: ClientSocket & { connection: number } = {
     remoteAddress,
@@ -147,7 +147,12 @@ export class Origins {
     const origin = parse(text);
     if (origin === undefined) return undefined;
     const { client } = origin;
-    const members = { ...client, address: () => addressOf(client), server: this.#serverFor(client.localPort) };
+    const members = {
+      __proto__: null,
+      ...client,
+      address: () => addressOf(client),
+      server: this.#serverFor(client.localPort),
+    };
     const adopted = { ...origin, members, handler: membersFirst(members) };
     if (this.#known.size >= maximumOrigins) this.#known.delete(this.#known.keys().next().value ?? '');
     this.#known.set(text, adopted);
@@ -188,8 +193,8 @@ function addressOf({ localAddress, localFamily, localPort }: ClientSocket): obje
 function membersFirst(members: object): ProxyHandler<Socket> {
   return {
     get(target, key, shown) {
-      if (Object.hasOwn(members, key)) return Reflect.get(members, key);
-      const value: unknown = Reflect.get(target, key, target);
+      if (key in members) return Reflect.get(members, key);
+      const value: unknown = Reflect.get(target, key);
       if (typeof value !== 'function') return value;
       // A Unix socket cannot be reset, and says so.
       if (key === 'resetAndDestroy') return () => (target.destroy(), shown);
@@ -199,7 +204,7 @@ function membersFirst(members: object): ProxyHandler<Socket> {
       };
     },
     set: (target, key, value) => (key in target ? Reflect.set(target, key, value) : Reflect.set(members, key, value)),
-    has: (target, key) => Object.hasOwn(members, key) || key in target,
+    has: (target, key) => key in members || key in target,
     defineProperty: (target, key, descriptor) =>
       Reflect.defineProperty(key in target ? target : members, key, { ...descriptor, configurable: true }),
     deleteProperty: (target, key) => Reflect.deleteProperty(Object.hasOwn(members, key) ? members : target, key),

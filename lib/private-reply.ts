@@ -1,4 +1,4 @@
-import type { ServerResponse } from 'node:http';
+import { OutgoingMessage, type ServerResponse } from 'node:http';
 import type { Origin } from './origin.ts';
 import { endMark } from './reply-reader.ts';
 import type { RoutedServer } from './routed-servers.ts';
@@ -15,25 +15,28 @@ type ReplyInternals = ServerResponse & {
   _keepAliveTimeout: number;
   _maxRequestsPerSocket: number | null;
   maxRequestsOnConnectionReached: boolean;
-  _implicitHeader(): void;
-  _storeHeader(firstLine: string, headers: unknown): void;
-  _send(...args: unknown[]): unknown;
-  /** Bytes of the body so far. */
-  [written]?: number;
-  /** Whether the client's connection ends with this reply. */
-  [closesClient]?: boolean;
-  /** Whether the app has ended the reply. */
-  [isEnded]?: boolean;
-  /** Whether the reply may be whole at the other end before the app has ended it. */
-  [needsMark]?: boolean;
+  _send: SendBytes;
+  [hop]: HopState;
 };
 
-const written = Symbol('express-session-routing written');
-const isEnded = Symbol('express-session-routing ended');
-const needsMark = Symbol('express-session-routing needs mark');
-const closesClient = Symbol('express-session-routing closes client');
-const lengthField = /\r\ncontent-length: *\d+\r\n/i;
+type SendBytes = (data: unknown, encoding?: unknown, callback?: unknown, byteLength?: unknown) => unknown;
+
+/** What becomes of a reply on the hop. */
+interface HopState {
+  /** Bytes of the body that are still to come; undefined where the head does not say how many it has. */
+  left: number | undefined;
+  /** Whether the app has ended the reply. */
+  isEnded: boolean;
+  /** Whether the reply may be whole at the other end before that. */
+  needsMark: boolean;
+  /** Whether the client's connection ends with this reply. */
+  closesClient: boolean;
+}
+
+const hop = Symbol('express-session-routing hop');
 const chunkedCoding = /(?:^|\W)chunked(?:$|\W)/i;
+const lengthField = /\r\ncontent-length: *\d+\r\n/i;
+const { _send: sendBytes } = OutgoingMessage.prototype as unknown as { _send: SendBytes };
 
 /**
  * Makes Node write the reply to a forwarded request as it would write it to the client itself, to the last byte of the
@@ -51,52 +54,54 @@ export function prepareReply(reply: ServerResponse, origin: Origin, publicServer
   if (httpVersionMajor < 1 || (httpVersionMajor === 1 && httpVersionMinor < 1)) {
     response.useChunkedEncodingByDefault = chunkedCoding.test(String(headers['te']));
   }
+  response[hop] = { left: undefined, isEnded: false, needsMark: false, closesClient: false };
   // On the reply itself: Express puts another prototype under it.
-  response._storeHeader = storeHeader;
   response._send = send;
-  response.write = write as typeof response.write;
   response.end = end as typeof response.end;
 }
 
-/** What a method of a reply would be without the one that is put over it here. */
-function inherited<Key extends '_storeHeader' | '_send' | 'write' | 'end'>(response: ReplyInternals, key: Key) {
-  return (Object.getPrototypeOf(response) as ReplyInternals)[key];
-}
-
-function storeHeader(this: ReplyInternals, firstLine: string, headers: unknown): void {
-  inherited(this, '_storeHeader').call(this, firstLine, headers);
-  const saysWhereItEnds = !this._hasBody || this.chunkedEncoding || lengthField.test(this._header ?? '');
-  this[closesClient] = this._last;
-  this._last = !saysWhereItEnds;
+/** What Node calls with every piece of a reply; with the first, it sends the head. */
+function send(
+  this: ReplyInternals,
+  data: unknown,
+  encoding?: unknown,
+  callback?: unknown,
+  byteLength?: unknown,
+): unknown {
+  const state = this[hop];
+  if (!this._headerSent && this._header !== null) sendHead(this, state, this._header);
+  const bytes = state.left === undefined ? data : cut(state, state.left, data, encoding);
+  return Reflect.apply(sendBytes, this, [bytes, encoding, callback, byteLength]);
 }
 
 /**
- * Marks the head of a reply that is ended where its bytes are. Others get the mark once they have ended: the app may
- * have sent all of a reply long before it ends it, and until then Node sends no other on this connection.
+ * Decides what becomes of the connection, and marks a reply that is ended where its bytes are. Others get the mark once
+ * they have ended: the app may have sent all of a reply long before it ends it, and until then Node sends no other on
+ * this connection.
  */
-function send(this: ReplyInternals, ...args: unknown[]): unknown {
-  if (!this._headerSent && this._header !== null) {
-    if (this[isEnded] || this.chunkedEncoding) this._header = endMark + this._header;
-    else this[needsMark] = true;
-  }
-  return Reflect.apply(inherited(this, '_send'), this, args);
+function sendHead(response: ReplyInternals, state: HopState, head: string): void {
+  const isChunked = response.chunkedEncoding;
+  const saysLength = !isChunked && (head.includes('\r\nContent-Length: ') || lengthField.test(head));
+  if (saysLength && response._hasBody) state.left = response._contentLength ?? undefined;
+  state.closesClient = response._last;
+  response._last = response._hasBody && !isChunked && !saysLength;
+  if (state.isEnded || isChunked) response._header = endMark + head;
+  else state.needsMark = true;
 }
 
-function write(this: ReplyInternals, ...args: unknown[]): unknown {
-  return Reflect.apply(inherited(this, 'write'), this, cut(this, args));
-}
-
-function end(this: ReplyInternals, ...args: unknown[]): unknown {
-  const cutArgs = cut(this, args);
-  const { headersSent, _contentLength: length, [written]: bytes = 0 } = this;
-  // A body that falls short of its length can only be told by the end of the connection.
-  if (headersSent && length !== null && bytes < length && this._hasBody && !this.chunkedEncoding) this._last = true;
+function end(this: ReplyInternals, chunk?: unknown, encoding?: unknown, callback?: unknown): unknown {
+  const state = this[hop];
   const { socket } = this;
-  const isFirst = !this.writableEnded;
-  this[isEnded] = true;
-  const ended: unknown = Reflect.apply(inherited(this, 'end'), this, cutArgs);
-  if (isFirst && this[needsMark] && !this._last) socket?.write(endMark);
-  if (this[closesClient] && !this.req.complete) this.prependOnceListener('finish', endUnread);
+  const isFirst = !state.isEnded;
+  state.isEnded = true;
+  const inherited = Object.getPrototypeOf(this) as ReplyInternals;
+  const ended: unknown = Reflect.apply(inherited.end, this, [chunk, encoding, callback]);
+  if (!isFirst) return ended;
+  // A body that falls short of its length can only be told by the end of the connection.
+  if (state.left !== undefined && state.left > 0) this._last = true;
+  if (state.needsMark && !this._last) socket?.write(endMark);
+  // Nor does the app read on, where its client's connection ends with the reply.
+  if (state.closesClient && !this.req.complete) this.prependOnceListener('finish', endUnread);
   return ended;
 }
 
@@ -109,19 +114,11 @@ function endUnread(this: ReplyInternals): void {
  * Cuts off what a body has beyond its `Content-Length`. To the client that sent the request it would be a nuisance;
  * behind the reply, on the shared connection, it would be the beginning of another client's.
  */
-function cut(response: ReplyInternals, args: unknown[]): unknown[] {
-  if (!response.headersSent && response.hasHeader('content-length')) response._implicitHeader();
-  const [chunk, encoding] = args;
-  if (!response.headersSent || response.chunkedEncoding) return args;
-  if (typeof chunk !== 'string' && !(chunk instanceof Uint8Array)) return args;
-  const { _contentLength: limit, [written]: before = 0 } = response;
-  const length = typeof chunk === 'string' ? Buffer.byteLength(chunk, encodingOf(encoding)) : chunk.length;
-  response[written] = before + length;
-  if (limit === null || before + length <= limit) return args;
-  const bytes = typeof chunk === 'string' ? Buffer.from(chunk, encodingOf(encoding)) : chunk;
-  return [bytes.subarray(0, Math.max(0, limit - before)), ...args.slice(1)];
-}
-
-function encodingOf(argument: unknown): BufferEncoding | undefined {
-  return typeof argument === 'string' ? (argument as BufferEncoding) : undefined;
+function cut(state: HopState, left: number, data: unknown, encoding: unknown): unknown {
+  if (typeof data !== 'string' && !(data instanceof Uint8Array)) return data;
+  const bufferEncoding = typeof encoding === 'string' ? (encoding as BufferEncoding) : undefined;
+  const length = typeof data === 'string' ? Buffer.byteLength(data, bufferEncoding) : data.length;
+  state.left = Math.max(0, left - length);
+  if (length <= left) return data;
+  return (typeof data === 'string' ? Buffer.from(data, bufferEncoding) : data).subarray(0, left);
 }

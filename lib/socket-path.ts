@@ -1,5 +1,4 @@
 import { connect } from 'node:net';
-import { join } from 'node:path';
 import { hasCode } from './files.ts';
 
 /** `sun_path` holds 108 bytes on Linux and 104 on macOS and the BSDs, the closing zero byte among them. */
@@ -9,7 +8,7 @@ const connectMilliseconds = 1_000;
 
 /** Where a worker listens for requests that its siblings forward: short, because the length of such paths is limited. */
 export function socketPath(directory: string, workerId: string): string {
-  return join(directory, `${workerId.slice(0, 16)}.sock`);
+  return `${directory}/${workerId.slice(0, 16)}.sock`;
 }
 
 /**
