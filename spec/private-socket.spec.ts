@@ -2,7 +2,14 @@ import { expect } from 'chai';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
-import { createServer, get, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  get,
+  IncomingMessage,
+  request as httpRequest,
+  ServerResponse,
+  type RequestListener,
+} from 'node:http';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,7 +17,7 @@ import { openPrivateSocket, PrivateServer, type PrivateSocket } from '../lib/pri
 import type { RoutedServer } from '../lib/routed-servers.ts';
 import { closed, startFront, type Front } from './fixtures/hop-front.ts';
 import { head, talk, Wire } from './fixtures/hop-wire.ts';
-import { seeded, sessionCookie, startTwins } from './fixtures/hop-twins.ts';
+import { comparable, seeded, sessionCookie, startTwins } from './fixtures/hop-twins.ts';
 import { until } from './fixtures/routed.ts';
 
 describe('a private socket', () => {
@@ -193,6 +200,39 @@ describe('the listeners of a public server', () => {
       await socket.close();
     } finally {
       await other.close();
+    }
+  });
+
+  it('get requests and replies of the classes that the public server has, parsed as it parses them', async () => {
+    class OwnRequest extends IncomingMessage {
+      get first(): string | undefined {
+        return this.headersDistinct['x-a']?.[0];
+      }
+    }
+    class OwnReply extends ServerResponse<OwnRequest> {
+      override end(...args: unknown[]): this {
+        this.setHeader('X-Own', 'yes');
+        return Reflect.apply(super.end, this, args) as this;
+      }
+    }
+    const options = { IncomingMessage: OwnRequest, ServerResponse: OwnReply, joinDuplicateHeaders: true };
+    const twins = await startTwins(() =>
+      createServer(
+        options,
+        seeded((request, response) => {
+          const { first, headers, socket } = request as OwnRequest;
+          const { server } = socket as { server?: unknown };
+          response.end(`${first} ${headers['content-type']} ${server instanceof PrivateServer}`);
+        }) as RequestListener<typeof OwnRequest>,
+      ),
+    );
+    try {
+      const text = head('GET / HTTP/1.1', sessionCookie, 'X-A: 1', 'Content-Type: a', 'Content-Type: b');
+      const reply = await talk(twins.direct, text);
+      expect(reply).to.match(/X-Own: yes[^]*1 a, b false$/);
+      expect(comparable(await talk(twins.forwarded, text))).to.equal(comparable(reply));
+    } finally {
+      await twins.close();
     }
   });
 
