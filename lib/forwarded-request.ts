@@ -223,8 +223,8 @@ export class ForwardedRequest implements ConnectionUser {
   #fail(error: Error): void {
     this.#abandon();
     if (this.#isAnswered) return;
-    if (this.#response.headersSent)
-      this.#response.destroy(); // so that a reply which was cut off looks cut off
+    // A reply that was cut off is to look cut off.
+    if (this.#response.headersSent) this.#response.destroy();
     else this.#onFailure(error);
   }
 }

@@ -200,6 +200,7 @@ const result = {
   ratioToNginx: addedOurs !== undefined && addedNginx ? Number((addedOurs / addedNginx).toFixed(2)) : undefined,
   cpuRatioToNginx: ratio('cpuUs'),
   requestsPerSecondRatioToNginx: ratio('requestsPerSecond'),
+  measured: Object.fromEntries(Object.entries(measured).map(([name, figures]) => [name, Object.fromEntries(figures)])),
 };
 if (isJson) {
   console.log(JSON.stringify(result));
@@ -222,5 +223,6 @@ if (isJson) {
     );
   }
   if (!nginx || !haproxy) console.log('Without nginx and HAProxy installed, there is nothing to compare with.');
-  console.log(result);
+  const { measured: _shown, ...ratios } = result;
+  console.log(ratios);
 }
