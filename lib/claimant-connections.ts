@@ -1,3 +1,4 @@
+import { AsyncResource } from 'node:async_hooks';
 import { connect, type Socket } from 'node:net';
 
 /** Shorter than the private socket keeps an idle connection, so that it is this side that closes it. */
@@ -117,6 +118,8 @@ export class ClaimantConnections {
   readonly #idle = new Map<string, ClaimantConnection[]>();
   readonly #buffer = Buffer.allocUnsafeSlow(readBytes);
   readonly #idleMilliseconds: number;
+  /** In whose asynchronous context connections are made: that of a request would live as long as its connection. */
+  readonly #scope = new AsyncResource('ClaimantConnections');
   #isClosed = false;
 
   /** @param idleMilliseconds after which a connection closes that nobody uses */
@@ -135,7 +138,9 @@ export class ClaimantConnections {
 
   /** A new connection. */
   open(path: string): ClaimantConnection {
-    return new ClaimantConnection(path, this.#buffer, this.#idleMilliseconds, (closed) => this.#forget(closed));
+    return this.#scope.runInAsyncScope(
+      () => new ClaimantConnection(path, this.#buffer, this.#idleMilliseconds, (closed) => this.#forget(closed)),
+    );
   }
 
   /** Takes a connection back whose request is over. */

@@ -1,7 +1,8 @@
+import { AsyncResource } from 'node:async_hooks';
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ClaimantConnection, ClaimantConnections, ConnectionUser } from './claimant-connections.ts';
-import { trailerLines } from './headers.ts';
+import { endsConnection, trailerLines } from './headers.ts';
 import { onReplyClosed } from './reply-end.ts';
 import type { RequestHead } from './request-head.ts';
 import { ReplyReader } from './reply-reader.ts';
@@ -12,8 +13,11 @@ const noBytes = Buffer.alloc(0);
 /** What is written at once and has no more bytes than this, its reader reads whole or not at all. */
 const atomicBytes = 16_384;
 
-/** One request on its way to a claimant, and its reply on the way back. */
-export class ForwardedRequest implements ConnectionUser {
+/**
+ * One request on its way to a claimant, and its reply on the way back. What the connection calls runs in the asynchronous
+ * context of the request, and not of the one for which the connection was made.
+ */
+export class ForwardedRequest extends AsyncResource implements ConnectionUser {
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
   readonly #connections: ClaimantConnections;
@@ -28,6 +32,8 @@ export class ForwardedRequest implements ConnectionUser {
   #waiting: (Uint8Array | string)[] | undefined;
   /** Bytes of the body that are still to be sent; undefined where it goes in chunks. */
   #left: number | undefined;
+  #isReusable = true;
+  #isAwaitingClient = false;
   #isSent = false;
   #isAnswered = false;
   #isOver = false;
@@ -47,6 +53,7 @@ export class ForwardedRequest implements ConnectionUser {
     path: string,
     onFailure: (error: Error) => void,
   ) {
+    super('ForwardedRequest', { requireManualDestroy: true });
     this.#request = request;
     this.#response = response;
     this.#connections = connections;
@@ -64,7 +71,18 @@ export class ForwardedRequest implements ConnectionUser {
   }
 
   received(bytes: Buffer): boolean {
-    if (this.#isOver) return false;
+    return !this.#isOver && this.runInAsyncScope(this.#pass, this, bytes);
+  }
+
+  drained(): void {
+    this.#request.resume();
+  }
+
+  closed(error: Error | undefined): void {
+    if (!this.#isOver) this.runInAsyncScope(this.#end, this, error);
+  }
+
+  #pass(bytes: Buffer): boolean {
     this.#first = undefined;
     const reply = this.#reply;
     const isBegun = reply.head !== undefined;
@@ -74,7 +92,7 @@ export class ForwardedRequest implements ConnectionUser {
       this.#fail(error as Error);
       return false;
     }
-    const { head, isComplete, bodyStart, bodyEnd, hasMore } = reply;
+    const { head, isComplete, bodyStart, bodyEnd } = reply;
     if (head === undefined) return true;
     const response = this.#response;
     if (!isBegun) {
@@ -83,18 +101,13 @@ export class ForwardedRequest implements ConnectionUser {
     }
     const body = bytes.subarray(bodyStart, bodyEnd);
     if (!isComplete) return passBytes(response, body) || this.#awaitClient();
-    if (hasMore) this.#connection.destroy();
+    if (!reply.isReusable) this.#isReusable = false;
     this.#answered();
     passLastBytes(response, body, !isBegun);
     return true;
   }
 
-  drained(): void {
-    this.#request.resume();
-  }
-
-  closed(error: Error | undefined): void {
-    if (this.#isOver) return;
+  #end(error: Error | undefined): void {
     if (this.#reply.head?.endsWithConnection && error === undefined) {
       this.#isOver = true;
       this.#isAnswered = true;
@@ -181,6 +194,8 @@ export class ForwardedRequest implements ConnectionUser {
     if (this.#left === undefined) {
       const trailers = trailerLines(this.#request.rawTrailers);
       if (trailers === undefined) return this.#fail(new Error('A trailer has a value that cannot be passed on.'));
+      // Node's parser takes some of them for fields of the head, and the connection for one that ends.
+      if (endsConnection(this.#request.rawTrailers)) this.#isReusable = false;
       const last = `0\r\n${trailers}\r\n`;
       if (this.#head === '') this.#write(last);
       else this.#writeFirst(this.#head + last, true);
@@ -204,12 +219,15 @@ export class ForwardedRequest implements ConnectionUser {
 
   #release(): void {
     this.#isOver = true;
-    this.#connections.release(this.#connection);
+    if (this.#isReusable) this.#connections.release(this.#connection);
+    else this.#connection.destroy();
   }
 
   /** Waits until the client takes more. (What wraps a reply ahead of the router may also take its listeners.) */
   #awaitClient(): false {
-    EventEmitter.prototype.once.call(this.#response, 'drain', () => this.#connection.resume());
+    if (!this.#isAwaitingClient)
+      EventEmitter.prototype.on.call(this.#response, 'drain', () => this.#connection.resume());
+    this.#isAwaitingClient = true;
     return false;
   }
 

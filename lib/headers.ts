@@ -202,6 +202,11 @@ function pairsOf(raw: RawHeaders): [string, string][] {
   return pairs;
 }
 
+/** Whether Node's parser would act on one of these trailers as if it stood in the head, and end the connection. */
+export function endsConnection(rawTrailers: RawHeaders): boolean {
+  return pairsOf(rawTrailers).some(([name]) => /^(?:proxy-)?connection$/i.test(name));
+}
+
 /** The lines of trailers, as they stand behind a body in chunks; undefined where one cannot be written. */
 export function trailerLines(raw: RawHeaders): string | undefined {
   if (raw.some((each) => unsafeValue.test(each))) return undefined;

@@ -1,6 +1,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
+import { clientSocket } from './client-socket.ts';
 import { restoreFields } from './headers.ts';
 
 /** What an app may ask of the socket that a client is connected to. */
@@ -14,12 +15,15 @@ interface ClientSocket {
   readonly encrypted?: true | undefined;
 }
 
+type ClientMembers = ClientSocket & { readonly server: unknown };
+
 /** What a client expects (RFC 9110, section 10.1.1) that the app is to answer. */
 export type Expectation = 'continue' | 'other';
 
 /** What a hop carries of a request beside what its client sent. */
 export interface Origin {
-  readonly client: ClientSocket;
+  /** The port on which the client came in. */
+  readonly localPort: number | undefined;
   readonly httpVersion: string;
   readonly expectation: Expectation | undefined;
   /** Whether the client's connection is to last, as far as the request says. */
@@ -33,13 +37,13 @@ export interface Origin {
 }
 
 /** What is said of a request beside what it says itself. */
-export type CarriedOrigin = Omit<Origin, 'client' | 'httpVersion'>;
+export type CarriedOrigin = Omit<Origin, 'localPort' | 'httpVersion'>;
 
 /** Under which a client's socket keeps what {@link encodedClient} made of it. */
 const encoded = Symbol('express-session-routing client');
 
-/** How many origins are remembered. One has at most a few hundred bytes. */
-const maximumOrigins = 5_000;
+/** How many clients' connections are remembered, at some 500 bytes each. */
+const maximumClients = 10_000;
 
 /** Stands between an origin and the request target, ahead of which it crosses: no origin has it. */
 const originEnd = '~';
@@ -86,12 +90,6 @@ function encodedClient(socket: Socket & { [encoded]?: { address: string | undefi
   return text;
 }
 
-/** What an app finds in the place of the socket on which a forwarded request came. */
-interface AdoptedOrigin extends Origin {
-  readonly members: object;
-  readonly handler: ProxyHandler<Socket>;
-}
-
 /**
  * Makes requests that came over a private socket what they were where their clients sent them: their targets, their
  * fields, their HTTP version, and the addresses of their sockets, from which Express takes `req.ip`, `req.protocol` and
@@ -102,7 +100,8 @@ interface AdoptedOrigin extends Origin {
  */
 export class Origins {
   readonly #serverFor: (localPort: number | undefined) => Server | undefined;
-  readonly #known = new Map<string, AdoptedOrigin>();
+  /** What the apps find on the sockets of each client's connection, and have put there. */
+  readonly #clients = new Map<string, ClientMembers>();
 
   /** @param serverFor the public server with a port, whose requests these are as far as the app can tell */
   constructor(serverFor: (localPort: number | undefined) => Server | undefined) {
@@ -118,64 +117,64 @@ export class Origins {
   adopt(request: IncomingMessage, response?: ServerResponse): Origin | undefined {
     const { url = '' } = request;
     const end = url.indexOf(originEnd);
-    const origin = this.#origin(url.slice(0, Math.max(0, end)));
-    if (origin === undefined) return undefined;
+    const [, httpVersion = '', flags = '', client = ''] = hopOrigin.exec(url.slice(0, Math.max(0, end))) ?? [];
+    const members = this.#membersOf(client);
+    if (members === undefined) return undefined;
+    const origin = originOf(httpVersion, Number(flags), members);
     request.url = url.slice(end + 1);
     if (origin.areFieldsHeld) restoreFields(request, origin.isFramed);
-    const { httpVersion } = origin;
     if (httpVersion !== '1.1') {
       const [httpVersionMajor, httpVersionMinor] = httpVersion.split('.').map(Number);
       Object.assign(request, { httpVersion, httpVersionMajor, httpVersionMinor });
     }
-    const target = request as IncomingMessage & { readonly upgrade?: boolean; client?: Socket };
+    const target = request as IncomingMessage & { client?: Socket };
     if (response === undefined) {
-      Object.defineProperties(target.socket, Object.getOwnPropertyDescriptors(origin.members));
-      // As Node has it for a client's connection of that kind.
-      const allowHalfOpen = origin.client.encrypted !== true;
+      Object.defineProperties(target.socket, Object.getOwnPropertyDescriptors(members));
+      // As Node has it for a client's connection of that kind. (A Unix socket cannot be reset, and says so.)
+      const allowHalfOpen = members.encrypted !== true;
       Object.assign(target.socket, { allowHalfOpen, resetAndDestroy: () => target.socket.destroy() });
     } else {
-      target.socket = target.client = new Proxy(target.socket, origin.handler);
-      // Node takes what its own code needs from there, too; all that is not the client's is the real socket's.
+      target.socket = target.client = clientSocket(members, request, response);
+      // Node takes what its own code needs from there, too.
       if (response.socket !== null) (response as { socket: Socket }).socket = target.socket;
     }
     return origin;
   }
 
-  #origin(text: string): AdoptedOrigin | undefined {
-    const known = this.#known.get(text);
+  #membersOf(text: string): ClientMembers | undefined {
+    const known = this.#clients.get(text);
     if (known !== undefined) return known;
-    const origin = parse(text);
-    if (origin === undefined) return undefined;
-    const { client } = origin;
-    const members = {
-      __proto__: null,
-      ...client,
-      address: () => addressOf(client),
-      server: this.#serverFor(client.localPort),
-    };
-    const adopted = { ...origin, members, handler: membersFirst(members) };
-    if (this.#known.size >= maximumOrigins) this.#known.delete(this.#known.keys().next().value ?? '');
-    this.#known.set(text, adopted);
-    return adopted;
+    const client = parse(text);
+    if (client === undefined) return undefined;
+    const { connection: _told, ...ends } = client;
+    const server = this.#serverFor(client.localPort);
+    const members = { __proto__: null, ...ends, address: () => addressOf(client), server };
+    if (this.#clients.size >= maximumClients) this.#clients.delete(this.#clients.keys().next().value ?? '');
+    this.#clients.set(text, members);
+    return members;
   }
 }
 
-/** What a sibling wrote; undefined for anything else. */
-function parse(text: string): Origin | undefined {
-  const [, httpVersion = '', flagText, client = ''] = /^\/(\d\.\d):(\d+):([\w-]*)$/.exec(text) ?? [];
-  const flags = Number(flagText);
+/** What is told of a request ahead of its target: its HTTP version, flags, and its client's connection. */
+const hopOrigin = /^\/(\d\.\d):(\d+):([\w-]+)$/;
+
+function originOf(httpVersion: string, flags: number, { localPort }: ClientSocket): Origin {
+  return {
+    localPort,
+    httpVersion,
+    expectation: flags & 8 ? 'continue' : flags & 16 ? 'other' : undefined,
+    keepsAlive: (flags & 1) !== 0,
+    isLast: (flags & 2) !== 0,
+    areFieldsHeld: (flags & 4) !== 0,
+    isFramed: (flags & 32) !== 0,
+  };
+}
+
+/** What a sibling wrote of a client's connection; undefined for anything else. */
+function parse(text: string): (ClientSocket & { readonly connection?: number }) | undefined {
   try {
-    const value = JSON.parse(Buffer.from(client, 'base64url').toString()) as ClientSocket | null;
-    if (typeof value !== 'object' || value === null) return undefined;
-    return {
-      client: value,
-      httpVersion,
-      expectation: flags & 8 ? 'continue' : flags & 16 ? 'other' : undefined,
-      keepsAlive: (flags & 1) !== 0,
-      isLast: (flags & 2) !== 0,
-      areFieldsHeld: (flags & 4) !== 0,
-      isFramed: (flags & 32) !== 0,
-    };
+    const value = JSON.parse(Buffer.from(text, 'base64url').toString()) as ClientSocket | null;
+    return typeof value === 'object' && value !== null ? value : undefined;
   } catch {
     return undefined;
   }
@@ -184,29 +183,4 @@ function parse(text: string): Origin | undefined {
 /** What `socket.address()` returns. */
 function addressOf({ localAddress, localFamily, localPort }: ClientSocket): object {
   return localAddress === undefined ? {} : { address: localAddress, family: localFamily, port: localPort };
-}
-
-/**
- * Shows a socket with the members of one client's connection. Its functions work on the real one, and so does Node's own
- * code. What an app adds is the client's: nobody else who shares the real socket sees it.
- */
-function membersFirst(members: object): ProxyHandler<Socket> {
-  return {
-    get(target, key, shown) {
-      if (key in members) return Reflect.get(members, key);
-      const value: unknown = Reflect.get(target, key);
-      if (typeof value !== 'function') return value;
-      // A Unix socket cannot be reset, and says so.
-      if (key === 'resetAndDestroy') return () => (target.destroy(), shown);
-      return (...args: unknown[]) => {
-        const result: unknown = Reflect.apply(value, target, args);
-        return result === target ? shown : result;
-      };
-    },
-    set: (target, key, value) => (key in target ? Reflect.set(target, key, value) : Reflect.set(members, key, value)),
-    has: (target, key) => key in members || key in target,
-    defineProperty: (target, key, descriptor) =>
-      Reflect.defineProperty(key in target ? target : members, key, { ...descriptor, configurable: true }),
-    deleteProperty: (target, key) => Reflect.deleteProperty(Object.hasOwn(members, key) ? members : target, key),
-  };
 }

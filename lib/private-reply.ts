@@ -1,6 +1,7 @@
-import { OutgoingMessage, type ServerResponse } from 'node:http';
+import { OutgoingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Origin } from './origin.ts';
-import { endMark } from './reply-reader.ts';
+import { hasBody } from './request-head.ts';
+import { endMarks } from './reply-reader.ts';
 import type { RoutedServer } from './routed-servers.ts';
 
 /** Members of Node's replies that its type declarations leave out. */
@@ -27,10 +28,14 @@ interface HopState {
   left: number | undefined;
   /** Whether the app has ended the reply. */
   isEnded: boolean;
-  /** Whether the reply may be whole at the other end before that. */
-  needsMark: boolean;
+  /** Whether the reply has its mark already. */
+  isMarked: boolean;
   /** Whether the client's connection ends with this reply. */
   closesClient: boolean;
+  /** Whether the hop's connection does. */
+  closesHop: boolean;
+  /** The private server, which may be closing. */
+  readonly server: Server;
 }
 
 const hop = Symbol('express-session-routing hop');
@@ -43,7 +48,12 @@ const { _send: sendBytes } = OutgoingMessage.prototype as unknown as { _send: Se
  * head. What a head says about a connection is about the client's; the hop's own connection outlasts every reply that
  * says where it ends.
  */
-export function prepareReply(reply: ServerResponse, origin: Origin, publicServer: RoutedServer): void {
+export function prepareReply(
+  reply: ServerResponse,
+  origin: Origin,
+  publicServer: RoutedServer,
+  privateServer: Server,
+): void {
   const response = reply as ReplyInternals;
   response.shouldKeepAlive = origin.keepsAlive;
   response.maxRequestsOnConnectionReached = origin.isLast;
@@ -51,10 +61,17 @@ export function prepareReply(reply: ServerResponse, origin: Origin, publicServer
   response._maxRequestsPerSocket = publicServer.maxRequestsPerSocket;
   // Node's own rule, for a client that knows no chunks.
   const { httpVersionMajor, httpVersionMinor, headers } = response.req;
-  if (httpVersionMajor < 1 || (httpVersionMajor === 1 && httpVersionMinor < 1)) {
+  if (httpVersionMajor < 1 || httpVersionMinor < 1) {
     response.useChunkedEncodingByDefault = chunkedCoding.test(String(headers['te']));
   }
-  response[hop] = { left: undefined, isEnded: false, needsMark: false, closesClient: false };
+  response[hop] = {
+    left: undefined,
+    isEnded: false,
+    isMarked: false,
+    closesClient: false,
+    closesHop: false,
+    server: privateServer,
+  };
   // On the reply itself: Express puts another prototype under it.
   response._send = send;
   response.end = end as typeof response.end;
@@ -70,23 +87,44 @@ function send(
 ): unknown {
   const state = this[hop];
   if (!this._headerSent && this._header !== null) sendHead(this, state, this._header);
-  const bytes = state.left === undefined ? data : cut(state, state.left, data, encoding);
+  let bytes = data;
+  if (state.left !== undefined) bytes = cut(state, state.left, data, encoding);
+  else if (state.isEnded && !state.isMarked && isLastChunk(data, encoding, callback)) {
+    state.isMarked = true;
+    bytes = `${data}${markOf(this, state)}`;
+  }
   return Reflect.apply(sendBytes, this, [bytes, encoding, callback, byteLength]);
 }
 
+/** Whether this is what Node sends behind a body in chunks. (An app's own text never comes with the callback.) */
+function isLastChunk(data: unknown, encoding: unknown, callback: unknown): data is string {
+  return typeof data === 'string' && encoding === 'latin1' && callback instanceof Function && data.startsWith('0\r\n');
+}
+
 /**
- * Decides what becomes of the connection, and marks a reply that is ended where its bytes are. Others get the mark once
- * they have ended: the app may have sent all of a reply long before it ends it, and until then Node sends no other on
- * this connection.
+ * Decides what becomes of the connection, and marks a reply that the app has ended. Others get the mark once they have
+ * ended: the app may have sent all of a reply long before it ends it, and until then Node sends no other on this
+ * connection.
  */
 function sendHead(response: ReplyInternals, state: HopState, head: string): void {
-  const isChunked = response.chunkedEncoding;
+  const isChunked = response.chunkedEncoding && response._hasBody;
   const saysLength = !isChunked && (head.includes('\r\nContent-Length: ') || lengthField.test(head));
   if (saysLength && response._hasBody) state.left = response._contentLength ?? undefined;
   state.closesClient = response._last;
   response._last = response._hasBody && !isChunked && !saysLength;
-  if (state.isEnded || isChunked) response._header = endMark + head;
-  else state.needsMark = true;
+  if (!state.isEnded || isChunked || response._last) return;
+  state.isMarked = true;
+  response._header = markOf(response, state) + head;
+}
+
+/**
+ * The mark of a reply. Its connection is not used again where the private socket closes, nor where the reply ends its
+ * client's connection and the app has left the body unread.
+ */
+function markOf({ req }: ReplyInternals, state: HopState): string {
+  const isUnread = state.closesClient && !req.complete && hasBody(req);
+  state.closesHop = isUnread || !state.server.listening;
+  return state.closesHop ? endMarks.closed : endMarks.kept;
 }
 
 function end(this: ReplyInternals, chunk?: unknown, encoding?: unknown, callback?: unknown): unknown {
@@ -95,19 +133,22 @@ function end(this: ReplyInternals, chunk?: unknown, encoding?: unknown, callback
   const isFirst = !state.isEnded;
   state.isEnded = true;
   const inherited = Object.getPrototypeOf(this) as ReplyInternals;
-  const ended: unknown = Reflect.apply(inherited.end, this, [chunk, encoding, callback]);
+  let ended: unknown;
+  try {
+    ended = Reflect.apply(inherited.end, this, [chunk, encoding, callback]);
+  } catch (error) {
+    if (isFirst) state.isEnded = false; // it may be ended in another way
+    throw error;
+  }
   if (!isFirst) return ended;
   // A body that falls short of its length can only be told by the end of the connection.
   if (state.left !== undefined && state.left > 0) this._last = true;
-  if (state.needsMark && !this._last) socket?.write(endMark);
-  // Nor does the app read on, where its client's connection ends with the reply.
-  if (state.closesClient && !this.req.complete) this.prependOnceListener('finish', endUnread);
+  if (!state.isMarked && !this._last) {
+    state.isMarked = true;
+    socket?.write(markOf(this, state));
+  }
+  if (state.closesHop) this._last = true;
   return ended;
-}
-
-/** Ends the connection with a reply that ends its client's, where the app has left the body unread. */
-function endUnread(this: ReplyInternals): void {
-  if (!this.req.complete) this._last = true;
 }
 
 /**

@@ -1,5 +1,5 @@
 import { chmodSync } from 'node:fs';
-import { Server, type IncomingMessage, type ServerOptions, type ServerResponse } from 'node:http';
+import { Server, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { Origins, type Expectation } from './origin.ts';
 import { prepareReply } from './private-reply.ts';
@@ -45,7 +45,6 @@ export class PrivateServer extends Server {
   constructor(serverFor: PrivateSocketOptions['serverFor']) {
     // The public server, which has let the request in, has had all the limits that there are.
     super({
-      ...parserOptions(serverFor(undefined)),
       keepAliveTimeout: keepAliveMilliseconds,
       requestTimeout: 0,
       headersTimeout: 0,
@@ -53,6 +52,8 @@ export class PrivateServer extends Server {
       maxHeaderSize: maximumHeadBytes,
       requireHostHeader: false,
     });
+    const server = serverFor(undefined);
+    if (server !== undefined) takeMessageOptions(this, server);
     this.#serverFor = serverFor;
     this.#origins = new Origins(serverFor);
     this.on('connection', closeOneSide);
@@ -74,8 +75,8 @@ export class PrivateServer extends Server {
   #serve(request: ForwardedMessage, response: ServerResponse): boolean {
     request[forwarded] = true;
     const origin = this.#origins.adopt(request, response);
-    const server = this.#serverFor(origin?.client.localPort);
-    if (origin !== undefined && server !== undefined) prepareReply(response, origin, server);
+    const server = this.#serverFor(origin?.localPort);
+    if (origin !== undefined && server !== undefined) prepareReply(response, origin, server, this);
     return handOver(server, eventOf(origin?.expectation), request, response);
   }
 
@@ -84,7 +85,7 @@ export class PrivateServer extends Server {
     const origin = this.#origins.adopt(request);
     delete (socket as { destroySoon?: unknown }).destroySoon; // it is the app's from now on
     closeWithClient(socket);
-    return handOver(this.#serverFor(origin?.client.localPort), 'upgrade', request, socket, head);
+    return handOver(this.#serverFor(origin?.localPort), 'upgrade', request, socket, head);
   }
 }
 
@@ -121,22 +122,23 @@ function eventOf(expectation: Expectation | undefined): 'request' | 'checkContin
   return expectation === 'continue' ? 'checkContinue' : 'checkExpectation';
 }
 
-/** What a public server says of how requests are parsed, and of what classes they and their replies are. */
-function parserOptions(server: RoutedServer | undefined): ServerOptions {
-  const options: Record<string, unknown> = {};
-  if (server === undefined) return options;
-  for (const name of ['insecureHTTPParser', 'joinDuplicateHeaders', 'highWaterMark'] as const) {
-    const value: unknown = Reflect.get(server, name);
-    if (value !== undefined) options[name] = value;
+/** Members of a server by which Node makes requests and replies; those with a name of their own, and its symbols. */
+const messageOptions: ReadonlySet<string | undefined> = new Set([
+  'insecureHTTPParser',
+  'joinDuplicateHeaders',
+  'highWaterMark',
+  'rejectNonStandardBodyWrites',
+  'IncomingMessage',
+  'ServerResponse',
+  'kUniqueHeaders',
+]);
+
+/** Lets a server make requests and replies of the kind that another makes. */
+function takeMessageOptions(server: Server, other: RoutedServer): void {
+  for (const key of Reflect.ownKeys(other)) {
+    const name = typeof key === 'symbol' ? key.description : key;
+    if (messageOptions.has(name)) Reflect.set(server, key, Reflect.get(other, key));
   }
-  // Node keeps the classes under symbols of its own.
-  for (const symbol of Object.getOwnPropertySymbols(server)) {
-    const { description = '' } = symbol;
-    if (description === 'IncomingMessage' || description === 'ServerResponse') {
-      options[description] = Reflect.get(server, symbol);
-    }
-  }
-  return options;
 }
 
 /**

@@ -1,9 +1,11 @@
 /**
- * What a private socket puts ahead of a reply whose app has ended it by the time that all of it is there, and else behind
- * the reply, once its app has ended it. Only then is the connection free for another request.
+ * What a private socket puts ahead of a reply that its app ended before its head left, and else behind the reply, once
+ * its app has ended it. Only then is the connection free for another request, and that only where the mark says so.
  */
-export const endMark = '+';
-const markByte = endMark.charCodeAt(0);
+export const endMarks = { kept: '+', closed: '-' } as const;
+
+const keptByte = endMarks.kept.charCodeAt(0);
+const closedByte = endMarks.closed.charCodeAt(0);
 
 /** What the head of a reply says. */
 export interface ReplyHead {
@@ -42,8 +44,8 @@ export class ReplyReader {
   /** Where, in the bytes that were read last, those of the body begin and end. */
   bodyStart = 0;
   bodyEnd = 0;
-  /** Whether there are bytes behind the reply. They belong to nobody. */
-  hasMore = false;
+  /** Whether the connection can be used again: its end is not under way, and nothing is behind the reply. */
+  isReusable = false;
 
   readonly #isHead: boolean;
   readonly #fieldName = /[\w!#$%&'*+.^`|~-]+:/y;
@@ -79,14 +81,20 @@ export class ReplyReader {
       if (!this.#readHead(bytes)) return;
     }
     if (!this.#awaitsMark) this.bodyEnd = this.#endOfBody(bytes, this.bodyStart);
-    if (this.#awaitsMark && this.bodyEnd < bytes.length) this.#takeMark(bytes);
-    else this.hasMore = this.isComplete && this.bodyEnd < bytes.length;
+    let end = this.bodyEnd;
+    if (this.#awaitsMark && end < bytes.length) {
+      if (!this.#takeMark(bytes[end++])) throw new Error(notAReply);
+      this.isComplete = true;
+    }
+    if (end < bytes.length) this.isReusable = false;
   }
 
-  #takeMark(bytes: Buffer): void {
-    if (bytes[this.bodyEnd] !== markByte) throw new Error(notAReply);
-    this.isComplete = true;
-    this.hasMore = this.bodyEnd + 1 < bytes.length;
+  /** @returns whether the byte is a mark */
+  #takeMark(byte: number | undefined): boolean {
+    if (byte !== keptByte && byte !== closedByte) return false;
+    this.#isMarked = true;
+    this.isReusable = byte === keptByte;
+    return true;
   }
 
   /** All bytes of the reply have come. */
@@ -97,10 +105,7 @@ export class ReplyReader {
 
   /** Reads one head, from `bodyStart` on. Returns whether all of it was there. */
   #readHead(bytes: Buffer): boolean {
-    if (this.#part === '' && bytes[this.bodyStart] === markByte && !this.#isMarked) {
-      this.#isMarked = true;
-      this.bodyStart++;
-    }
+    if (this.#part === '' && !this.#isMarked && this.#takeMark(bytes[this.bodyStart])) this.bodyStart++;
     const start = this.bodyStart;
     if (start === bytes.length) return false;
     const next = this.#nextBehindHead(bytes, start);
@@ -133,7 +138,7 @@ export class ReplyReader {
     const [line = '', status = '', statusMessage = ''] = statusLine.exec(text) ?? [];
     if (line === '' || text.includes('\0')) throw new Error(notAReply);
     const statusCode = Number(status);
-    if (statusCode < 200) return this.#onInterim(text);
+    if (statusCode < 200 && !this.#isMarked) return this.#onInterim(text);
     let connection: string | undefined;
     let length: string | undefined;
     let codings: string | undefined;
@@ -155,13 +160,14 @@ export class ReplyReader {
       }
       at = end + 2;
     }
-    const hasNoBody = this.#isHead || statusCode === 204 || statusCode === 304;
+    const hasNoBody = this.#isHead || statusCode < 200 || statusCode === 204 || statusCode === 304;
     if (hasNoBody) this.#framing = 'length';
     else if (codings !== undefined && chunkedCoding.test(codings)) this.#framing = 'chunked';
-    else if (codings === undefined && length !== undefined) {
-      if (!/^\d{1,15}$/.test(length)) throw new Error(notAReply);
+    else if (length !== undefined) {
+      const [, bytes] = /^(\d{1,15})(?:, \1)*$/.exec(length) ?? [];
+      if (bytes === undefined) throw new Error(notAReply);
       this.#framing = 'length';
-      this.#left = Number(length);
+      this.#left = Number(bytes);
     }
     const endsWithConnection = this.#framing === 'connection';
     this.head = { text, statusCode, statusMessage, connection, endsWithConnection };
