@@ -132,6 +132,25 @@ describe('a private socket', () => {
     await closing;
   });
 
+  it('closes though siblings go on sending requests, and ends each connection with a reply', async () => {
+    const front = await startFront();
+    const socket = await front.serve((_request, reply) => reply.end('ok'));
+    let isClosed = false;
+    const statuses = new Set<string>();
+    const clients = Array.from({ length: 20 }, async () => {
+      for (let count = 0; count < 5_000 && !(isClosed && count > 20); count++) {
+        statuses.add((await talk(front.port, head('GET / HTTP/1.1'))).slice(9, 12));
+      }
+      return isClosed;
+    });
+    await until(() => statuses.has('200'), 'they are being served');
+    await socket.close();
+    isClosed = true;
+    expect(new Set(await Promise.all(clients))).to.deep.equal(new Set([true]));
+    expect([...statuses].toSorted()).to.deep.equal(['200', '410']);
+    await front.close();
+  });
+
   it('sets no limit that the public server has not, and outlasts the idle time of its siblings', () => {
     const server = new PrivateServer(() => undefined);
     expect(server).to.include({ requestTimeout: 0, headersTimeout: 0, timeout: 0 });
@@ -215,12 +234,18 @@ describe('the listeners of a public server', () => {
         return Reflect.apply(super.end, this, args) as this;
       }
     }
-    const options = { IncomingMessage: OwnRequest, ServerResponse: OwnReply, joinDuplicateHeaders: true };
+    const options = {
+      IncomingMessage: OwnRequest,
+      ServerResponse: OwnReply,
+      joinDuplicateHeaders: true,
+      uniqueHeaders: ['x-b'],
+    };
     const twins = await startTwins(() =>
       createServer(
         options,
         seeded((request, response) => {
           const { first, headers, socket } = request as OwnRequest;
+          response.setHeader('X-B', ['1', '2']);
           const { server } = socket as { server?: unknown };
           response.end(`${first} ${headers['content-type']} ${server instanceof PrivateServer}`);
         }) as RequestListener<typeof OwnRequest>,
@@ -229,7 +254,7 @@ describe('the listeners of a public server', () => {
     try {
       const text = head('GET / HTTP/1.1', sessionCookie, 'X-A: 1', 'Content-Type: a', 'Content-Type: b');
       const reply = await talk(twins.direct, text);
-      expect(reply).to.match(/X-Own: yes[^]*1 a, b false$/);
+      expect(reply).to.match(/X-B: 1; 2\r\nX-Own: yes[^]*1 a, b false$/);
       expect(comparable(await talk(twins.forwarded, text))).to.equal(comparable(reply));
     } finally {
       await twins.close();

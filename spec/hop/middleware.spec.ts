@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import express from 'express';
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { comparable, sessionCookie, startTwins } from '../fixtures/hop-twins.ts';
@@ -123,6 +124,68 @@ describe('a request that an app forwards by its middleware', () => {
       expect(await wire.until('}')).to.match(/^HTTP\/1\.1 500 [^]*BODY_ALREADY_READ/);
       wire.send(head('GET /other HTTP/1.1', sessionCookie));
       expect(await wire.rest()).to.match(/^HTTP\/1\.1 200 /);
+    } finally {
+      await twins.close();
+    }
+  });
+});
+
+describe('a request that an app forwards behind its other middleware', () => {
+  it('is answered to the end, however slow its client, where that middleware takes listeners of the reply', async () => {
+    const size = 8 * 1024 * 1024;
+    const twins = await startTwins(
+      (routing) =>
+        createServer(
+          express()
+            .use((_request, response, next) => {
+              // As compression does, until it knows whether to compress.
+              const { on } = response;
+              response.on = ((event: string, listener: () => void) =>
+                event === 'drain' ? response : on.call(response, event, listener)) as typeof response.on;
+              next();
+            })
+            .use(routing)
+            .use((_request, response) => void response.end(Buffer.alloc(size, 'x'))),
+        ),
+      { attach: false },
+    );
+    try {
+      for (const port of [twins.direct, twins.forwarded]) {
+        expect((await talk(port, head('GET / HTTP/1.1', sessionCookie))).length).to.be.above(size);
+      }
+    } finally {
+      await twins.close();
+    }
+  });
+
+  it('keeps its own asynchronous context, on whatever connection it was forwarded', async () => {
+    const storage = new AsyncLocalStorage<string>();
+    const seen: string[] = [];
+    const twins = await startTwins(
+      (routing) =>
+        createServer(
+          express()
+            .use((request, response, next) => {
+              storage.run(request.url, () => {
+                response.on('finish', () => seen.push(`${request.url} finishes in ${storage.getStore()}`));
+                response.on('close', () => seen.push(`${request.url} closes in ${storage.getStore()}`));
+                next();
+              });
+            })
+            .use(routing)
+            .use((_request, response) => void response.end('ok')),
+        ),
+      { attach: false },
+    );
+    try {
+      for (const port of [twins.direct, twins.forwarded]) {
+        for (const target of ['/alice', '/bob', '/carol']) {
+          await talk(port, head(`GET ${target} HTTP/1.1`, sessionCookie));
+        }
+      }
+      const clients = [...new Set(seen)].filter((each) => !each.startsWith('/seed_session'));
+      expect(clients.filter((each) => !/^(\/\w+) \w+ in \1$/.test(each))).to.deep.equal([]);
+      expect(clients).to.have.length(6);
     } finally {
       await twins.close();
     }
