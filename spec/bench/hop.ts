@@ -13,6 +13,7 @@ import { createRuntimeDirectory } from '../../lib/runtime-directory.ts';
 import { latencies, load, median } from './load.ts';
 
 const rounds = 7;
+const slicesOfRound = 10;
 const body = JSON.stringify({ action: 'x'.repeat(187) });
 
 interface Route {
@@ -141,31 +142,45 @@ const titles: Record<string, string> = {
 
 interface Figures {
   readonly medianUs: number;
+  /** How much longer than directly, in the same round. */
+  readonly addedUs: number;
   readonly requestsPerSecond: number;
   readonly cpuUs: number;
 }
 
-/** Measures every route in turns, and takes the median of the rounds. */
+/**
+ * Measures every route in turns, and takes the median of the rounds. Latencies are taken in short slices, one route
+ * after another, so that whatever else the machine does falls on all of them.
+ */
 async function measure(request: string): Promise<Map<string, Figures>> {
-  const taken = new Map<string, { medianUs: number[]; requestsPerSecond: number[]; cpuUs: number[] }>();
+  const taken: Map<string, Figures>[] = [];
   for (let round = -1; round < rounds; round++) {
-    for (const { name, port, pids } of round % 2 === 0 ? routes : routes.toReversed()) {
-      const medianUs = median(await latencies(port, request, 0.4));
+    const order = round % 2 === 0 ? routes : routes.toReversed();
+    const slices = new Map(order.map(({ name }) => [name, [] as number[]]));
+    for (let slice = 0; slice < slicesOfRound; slice++) {
+      for (const { name, port } of order) slices.get(name)?.push(...(await latencies(port, request, 0.05)));
+    }
+    const figures = new Map<string, Figures>();
+    const directUs = median(slices.get('direct') ?? []);
+    for (const { name, port, pids } of order) {
+      const medianUs = median(slices.get(name) ?? []);
       const cpuBefore = cpuSeconds(pids);
       const requestsPerSecond = await load(port, request, 32, 0.8);
       const cpuUs = ((cpuSeconds(pids) - cpuBefore) / (requestsPerSecond * 0.8)) * 1e6;
-      if (round < 0) continue; // to warm up
-      const figures = taken.get(name) ?? { medianUs: [], requestsPerSecond: [], cpuUs: [] };
-      taken.set(name, figures);
-      figures.medianUs.push(medianUs);
-      figures.requestsPerSecond.push(requestsPerSecond);
-      figures.cpuUs.push(cpuUs);
+      figures.set(name, { medianUs, addedUs: medianUs - directUs, requestsPerSecond, cpuUs });
     }
+    if (round >= 0) taken.push(figures); // the first is to warm up
   }
+  const middle = (name: string, of: keyof Figures): number => median(taken.map((each) => each.get(name)?.[of] ?? NaN));
   return new Map(
-    [...taken].map(([name, { medianUs, requestsPerSecond, cpuUs }]) => [
+    routes.map(({ name }) => [
       name,
-      { medianUs: median(medianUs), requestsPerSecond: median(requestsPerSecond), cpuUs: median(cpuUs) },
+      {
+        medianUs: middle(name, 'medianUs'),
+        addedUs: middle(name, 'addedUs'),
+        requestsPerSecond: middle(name, 'requestsPerSecond'),
+        cpuUs: middle(name, 'cpuUs'),
+      },
     ]),
   );
 }
@@ -187,8 +202,8 @@ try {
 
 const post = (name: string): Figures | undefined => measured['post']?.get(name);
 const added = (name: string): number | undefined => {
-  const [figures, base] = [post(name), post('direct')];
-  return figures && base ? Math.round(figures.medianUs - base.medianUs) : undefined;
+  const figures = post(name);
+  return figures && Math.round(figures.addedUs);
 };
 const ratio = (of: keyof Figures): number | undefined => {
   const [a, b] = [post('ours')?.[of], post('nginx')?.[of]];
