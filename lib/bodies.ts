@@ -44,10 +44,15 @@ function readBuffered(request: IncomingMessage, limit: number): Buffer {
   if (request.readableLength > limit) throw tooLarge(limit);
   // Reading nothing from a stream at its end would announce the end before the app listens.
   if (request.readableLength === 0) return Buffer.alloc(0);
-  const bytes = request.read() as Buffer;
+  const bytes = takeBuffered(request);
   // In the same tick, or Node would announce the end of a body that still has to be read.
   request.unshift(bytes);
   return bytes;
+}
+
+/** Takes all that is buffered. (Asked for no length, Node 26 gives a part of it.) */
+function takeBuffered(request: IncomingMessage): Buffer {
+  return request.read(request.readableLength) as Buffer;
 }
 
 /** Reads a body that is still arriving, by holding what the HTTP parser pushes into the request. */
@@ -91,7 +96,7 @@ function readArriving(request: IncomingMessage, limit: number, declaredBytes: nu
       return false;
     };
     // Reading what is buffered also starts a socket again that was stopped because of it.
-    if (request.readableLength > 0) hold(request.read() as Buffer);
+    if (request.readableLength > 0) hold(takeBuffered(request));
   });
 }
 
