@@ -3,6 +3,7 @@ import { IncomingMessage, ServerResponse, type IncomingHttpHeaders } from 'node:
 import { Socket } from 'node:net';
 import { z } from 'zod';
 import { SessionRoutingError } from './errors.ts';
+import { hasBody } from './headers.ts';
 
 /**
  * Reads a request's body whole and puts it back, so that whatever the app mounts next (a parser, a pipe, an async
@@ -19,12 +20,11 @@ import { SessionRoutingError } from './errors.ts';
  *   `BODY_ALREADY_READ` if something ahead of the router has read from the body or has begun to.
  */
 export async function readBody(request: IncomingMessage, limit: number): Promise<Buffer | undefined> {
-  const declaredBytes = Number(request.headers['content-length'] ?? 0);
-  if (request.headers['transfer-encoding'] === undefined && declaredBytes === 0) return Buffer.alloc(0);
+  if (!hasBody(request)) return Buffer.alloc(0);
   if (hasReader(request)) throw alreadyRead();
   if (request.destroyed) return undefined;
   if (request.complete) return readBuffered(request, limit);
-  return readArriving(request, limit, declaredBytes);
+  return readArriving(request, limit);
 }
 
 /** Whether somebody has read from the body, or is about to: what is put back would reach them and not the app. */
@@ -56,12 +56,12 @@ function takeBuffered(request: IncomingMessage): Buffer {
 }
 
 /** Reads a body that is still arriving, by holding what the HTTP parser pushes into the request. */
-function readArriving(request: IncomingMessage, limit: number, declaredBytes: number): Promise<Buffer | undefined> {
+function readArriving(request: IncomingMessage, limit: number): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
     const { push } = request;
     const chunks: Buffer[] = [];
     let length = 0;
-    let isTooLarge = declaredBytes > limit;
+    let isTooLarge = Number(request.headers['content-length'] ?? 0) > limit;
 
     const hold = (chunk: Buffer): void => {
       length += chunk.length;

@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import * as fs from 'node:fs';
 import { join } from 'node:path';
+import { BoundedMap } from './bounded-map.ts';
 import { SessionRoutingError } from './errors.ts';
 
 /** Makes a hard link, as `linkSync` does. */
@@ -41,7 +42,7 @@ export class ClaimFiles {
   /** Who a claim names, for the inodes of identity files that have been read. The claims themselves are not remembered. */
   readonly #workerOfInode = new Map<bigint, string>();
   /** The paths of claims: to hash a session ID costs as much as half of looking its claim up. */
-  readonly #paths = new Map<string, string>();
+  readonly #paths = new BoundedMap<string, string>(REMEMBERED_PATHS);
   readonly #reported = new Set<string>();
 
   /** @throws Error if the file system of `directory` has no hard links or the files cannot be made there. */
@@ -94,7 +95,6 @@ export class ClaimFiles {
     if (known !== undefined) return known;
     const path = `${this.#claimDirectory}/${hash('sha256', sessionId, 'base64url')}`;
     if (sessionId.length > REMEMBERED_LENGTH) return path;
-    if (this.#paths.size >= REMEMBERED_PATHS) this.#paths.delete(this.#paths.keys().next().value ?? '');
     this.#paths.set(sessionId, path);
     return path;
   }

@@ -154,8 +154,8 @@ export class ClaimantConnections {
 
   /** Ends the idle connections to one claimant, or to all. Requests that are under way finish. */
   dropIdle(path?: string): void {
-    for (const [each, idle] of path === undefined ? this.#idle : [[path, this.#idle.get(path) ?? []] as const]) {
-      for (const connection of idle) connection.destroy();
+    for (const each of path === undefined ? [...this.#idle.keys()] : [path]) {
+      for (const connection of this.#idle.get(each) ?? []) connection.destroy();
       this.#idle.delete(each);
     }
   }

@@ -26,7 +26,7 @@ class ClientSocketHandler implements ProxyHandler<Socket> {
   readonly #members: object;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
-  #listeners: [event: string, listener: Listener][] | undefined;
+  #listeners: [event: string | symbol, listener: Listener][] | undefined;
 
   constructor(members: object, request: IncomingMessage, response: ServerResponse) {
     this.#members = members;
@@ -40,7 +40,7 @@ class ClientSocketHandler implements ProxyHandler<Socket> {
     if (typeof value !== 'function' || key === 'constructor') return value;
     return (...args: unknown[]): unknown => {
       if (this.#isOver && acts.has(key)) return key === 'write' ? false : shown;
-      if (adds.has(key)) this.#note(target, String(args[0]), args[1]);
+      if (adds.has(key)) this.#note(target, args[0] as string | symbol, args[1]);
       else if (key === 'setTimeout') this.#note(target, 'timeout', args[1]);
       // A Unix socket cannot be reset, and says so.
       const result: unknown = Reflect.apply(key === 'resetAndDestroy' ? target.destroy : value, target, args);
@@ -72,10 +72,10 @@ class ClientSocketHandler implements ProxyHandler<Socket> {
     return this.#response.socket === null && this.#request.complete;
   }
 
-  #note(target: Socket, event: string, listener: unknown): void {
+  #note(target: Socket, event: string | symbol, listener: unknown): void {
     if (typeof listener !== 'function') return;
     if (this.#listeners === undefined) {
-      const left: [string, Listener][] = (this.#listeners = []);
+      const left: [string | symbol, Listener][] = (this.#listeners = []);
       const remove = (): void => {
         for (const [name, each] of left.splice(0)) target.removeListener(name, each);
       };

@@ -5,8 +5,9 @@ import { ClaimantConnections } from './claimant-connections.ts';
 import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
 import { ForwardedRequest } from './forwarded-request.ts';
 import { passUpgrade } from './forwarded-upgrade.ts';
+import { hasBody } from './headers.ts';
 import type { Expectation } from './origin.ts';
-import { hasBody, requestHead } from './request-head.ts';
+import { requestHead } from './request-head.ts';
 import { isSocketGone } from './socket-path.ts';
 
 /** Ample for a process that is being killed, which closes its connections just before the socket that it listens on. */

@@ -2,7 +2,8 @@ import { AsyncResource } from 'node:async_hooks';
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ClaimantConnection, ClaimantConnections, ConnectionUser } from './claimant-connections.ts';
-import { endsConnection, trailerLines } from './headers.ts';
+import { chunkEnd, chunkStart, lastChunk } from './chunks.ts';
+import { endsConnection } from './headers.ts';
 import { onReplyClosed } from './reply-end.ts';
 import type { RequestHead } from './request-head.ts';
 import { ReplyReader } from './reply-reader.ts';
@@ -175,7 +176,7 @@ export class ForwardedRequest extends AsyncResource implements ConnectionUser {
   }
 
   #sendChunk(bytes: Buffer): boolean {
-    const [before, after] = this.#left === undefined ? [`${bytes.length.toString(16)}\r\n`, '\r\n'] : ['', ''];
+    const [before, after] = this.#left === undefined ? [chunkStart(bytes), chunkEnd] : ['', ''];
     const isAll = this.#left !== undefined && (this.#left -= bytes.length) <= 0;
     const head = this.#head;
     let takesMore: boolean;
@@ -192,11 +193,10 @@ export class ForwardedRequest extends AsyncResource implements ConnectionUser {
   #endBody(): void {
     if (this.#isOver || this.#isSent) return;
     if (this.#left === undefined) {
-      const trailers = trailerLines(this.#request.rawTrailers);
-      if (trailers === undefined) return this.#fail(new Error('A trailer has a value that cannot be passed on.'));
+      const last = lastChunk(this.#request.rawTrailers);
+      if (last === undefined) return this.#fail(new Error('A trailer has a value that cannot be passed on.'));
       // Node's parser takes some of them for fields of the head, and the connection for one that ends.
       if (endsConnection(this.#request.rawTrailers)) this.#isReusable = false;
-      const last = `0\r\n${trailers}\r\n`;
       if (this.#head === '') this.#write(last);
       else this.#writeFirst(this.#head + last, true);
     }
@@ -225,9 +225,11 @@ export class ForwardedRequest extends AsyncResource implements ConnectionUser {
 
   /** Waits until the client takes more. (What wraps a reply ahead of the router may also take its listeners.) */
   #awaitClient(): false {
-    if (!this.#isAwaitingClient)
-      EventEmitter.prototype.on.call(this.#response, 'drain', () => this.#connection.resume());
+    if (this.#isAwaitingClient) return false;
     this.#isAwaitingClient = true;
+    EventEmitter.prototype.on.call(this.#response, 'drain', () => {
+      if (!this.#isOver) this.#connection.resume(); // else it may be another request's
+    });
     return false;
   }
 

@@ -1,8 +1,9 @@
 import type { IncomingMessage } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { trailerLines } from './headers.ts';
-import { hasBody, upgradeHead } from './request-head.ts';
+import { chunkEnd, chunkStart, lastChunk } from './chunks.ts';
+import { hasBody } from './headers.ts';
+import { upgradeHead } from './request-head.ts';
 
 /** From here on, Node reads the body of an upgrade request. Before, it leaves it with the bytes that follow the head. */
 const readsUpgradeBodies = Number(process.versions.node.split('.', 1)[0]) >= 26;
@@ -33,16 +34,18 @@ export function passUpgrade(
     if (claimant.bytesRead === 0) onFailure(failure);
   });
   claimant.once('readable', () => {
-    if (claimant.bytesRead > 0) relay(claimant, client);
-    else claimant.destroy();
+    if (claimant.bytesRead === 0) return void claimant.destroy();
+    follow(claimant, client);
+    claimant.pipe(client);
   });
+  follow(client, claimant);
   claimant.cork();
   setImmediate(() => claimant.uncork());
   claimant.write(requestText, 'latin1');
   sendBody(request, claimant, () => {
     // None of this can be taken for a request: on this connection, the private socket serves the upgrade and no more.
     claimant.write(head);
-    relay(client, claimant);
+    client.pipe(claimant);
   });
 }
 
@@ -50,20 +53,21 @@ export function passUpgrade(
 function sendBody(request: IncomingMessage, claimant: Socket, onSent: () => void): void {
   if (!readsUpgradeBodies || !hasBody(request)) return onSent();
   const isChunked = request.headers['transfer-encoding'] !== undefined;
+  claimant.on('drain', () => request.resume());
   request.on('data', (bytes: Buffer) => {
-    if (isChunked) claimant.write(`${bytes.length.toString(16)}\r\n`);
-    claimant.write(bytes);
-    if (isChunked) claimant.write('\r\n');
+    const pieces = isChunked ? [chunkStart(bytes), bytes, chunkEnd] : [bytes];
+    for (const piece of pieces) if (!claimant.write(piece)) request.pause();
   });
   request.once('end', () => {
-    if (isChunked) claimant.write(`0\r\n${trailerLines(request.rawTrailers) ?? ''}\r\n`);
+    const last = isChunked ? lastChunk(request.rawTrailers) : '';
+    if (last === undefined) return void claimant.destroy();
+    claimant.write(last);
     onSent();
   });
 }
 
-/** Passes bytes on. When their source closes, so does where they go, once it has sent what it was given. */
-function relay(from: Duplex, to: Duplex): void {
+/** When a connection closes, lets another close as well, once it has sent what it was given. */
+function follow(from: Duplex, to: Duplex): void {
   from.on('error', () => to.destroy());
   from.once('close', () => (from.readableEnded ? to.end(() => to.destroy()) : to.destroy()));
-  from.pipe(to);
 }

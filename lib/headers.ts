@@ -1,3 +1,5 @@
+import type { IncomingHttpHeaders } from 'node:http';
+
 /** A header block as Node has it in `rawHeaders`: names and values in turn, in the order and case they came in. */
 export type RawHeaders = readonly string[];
 
@@ -68,23 +70,22 @@ export function crossingFields(raw: RawHeaders, maximumFields: number): Crossing
     lines += `${name}: ${value}\r\n`;
   }
   if (isPlain) return { lines, framing: framing ?? 0, areHeld, isFramed: false };
-  const all = upgradeFields(raw)?.replace(
-    /^(?=(?:content-length|transfer-encoding|connection|expect|proxy-connection):)/gim,
-    ownPrefix,
-  );
-  return { lines: all && `${all}${ownFraming}`, framing: 'chunked', areHeld: true, isFramed: true };
+  const held = /^(?=(?:content-length|transfer-encoding|connection|expect|proxy-connection):)/gim;
+  return { lines: lines.replace(held, ownPrefix) + ownFraming, framing: 'chunked', areHeld: true, isFramed: true };
 }
 
 /**
- * The fields of an upgrade request as they cross the hop. None is held: the connection is one client's for good.
+ * Fields as lines, one behind the other, except those of this package's own: trailers, or the fields of an upgrade
+ * request, of which none is held, because the connection is one client's for good.
  *
- * @returns the lines of the header block; undefined where a field cannot be written
+ * @returns undefined where a field cannot be written
  */
-export function upgradeFields(raw: RawHeaders): string | undefined {
+export function fieldLines(raw: RawHeaders): string | undefined {
   let lines = '';
   for (const [name, value] of pairsOf(raw)) {
+    if (isOwn(name)) continue;
     if (unsafeValue.test(value)) return undefined;
-    if (!isOwn(name)) lines += `${name}: ${value}\r\n`;
+    lines += `${name}: ${value}\r\n`;
   }
   return lines;
 }
@@ -152,6 +153,11 @@ function valuesOf(raw: RawHeaders, key: string): string {
   return (distinct(raw)[key] ?? []).join(', ');
 }
 
+/** Whether a request says that it has a body. */
+export function hasBody({ headers }: { readonly headers: IncomingHttpHeaders }): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+}
+
 /** Removes this package's own fields from a request that came over a public port: there they mean nothing. */
 export function stripOwnFields(request: RequestFields): void {
   if (!hasOwn(request.rawHeaders)) return;
@@ -205,12 +211,4 @@ function pairsOf(raw: RawHeaders): [string, string][] {
 /** Whether Node's parser would act on one of these trailers as if it stood in the head, and end the connection. */
 export function endsConnection(rawTrailers: RawHeaders): boolean {
   return pairsOf(rawTrailers).some(([name]) => /^(?:proxy-)?connection$/i.test(name));
-}
-
-/** The lines of trailers, as they stand behind a body in chunks; undefined where one cannot be written. */
-export function trailerLines(raw: RawHeaders): string | undefined {
-  if (raw.some((each) => unsafeValue.test(each))) return undefined;
-  return pairsOf(strippedRaw(raw))
-    .map(([name, value]) => `${name}: ${value}\r\n`)
-    .join('');
 }

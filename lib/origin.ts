@@ -1,6 +1,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
+import { BoundedMap } from './bounded-map.ts';
 import { clientSocket } from './client-socket.ts';
 import { restoreFields } from './headers.ts';
 
@@ -101,7 +102,7 @@ function encodedClient(socket: Socket & { [encoded]?: { address: string | undefi
 export class Origins {
   readonly #serverFor: (localPort: number | undefined) => Server | undefined;
   /** What the apps find on the sockets of each client's connection, and have put there. */
-  readonly #clients = new Map<string, ClientMembers>();
+  readonly #clients = new BoundedMap<string, ClientMembers>(maximumClients);
 
   /** @param serverFor the public server with a port, whose requests these are as far as the app can tell */
   constructor(serverFor: (localPort: number | undefined) => Server | undefined) {
@@ -149,7 +150,6 @@ export class Origins {
     const { connection: _told, ...ends } = client;
     const server = this.#serverFor(client.localPort);
     const members = { __proto__: null, ...ends, address: () => addressOf(client), server };
-    if (this.#clients.size >= maximumClients) this.#clients.delete(this.#clients.keys().next().value ?? '');
     this.#clients.set(text, members);
     return members;
   }

@@ -1,6 +1,7 @@
 import { OutgoingMessage, type Server, type ServerResponse } from 'node:http';
+import { saysChunked } from './chunks.ts';
 import type { Origin } from './origin.ts';
-import { hasBody } from './request-head.ts';
+import { hasBody } from './headers.ts';
 import { endMarks } from './reply-reader.ts';
 import type { RoutedServer } from './routed-servers.ts';
 
@@ -39,7 +40,6 @@ interface HopState {
 }
 
 const hop = Symbol('express-session-routing hop');
-const chunkedCoding = /(?:^|\W)chunked(?:$|\W)/i;
 const lengthField = /\r\ncontent-length: *\d+\r\n/i;
 const { _send: sendBytes } = OutgoingMessage.prototype as unknown as { _send: SendBytes };
 
@@ -62,7 +62,7 @@ export function prepareReply(
   // Node's own rule, for a client that knows no chunks.
   const { httpVersionMajor, httpVersionMinor, headers } = response.req;
   if (httpVersionMajor < 1 || httpVersionMinor < 1) {
-    response.useChunkedEncodingByDefault = chunkedCoding.test(String(headers['te']));
+    response.useChunkedEncodingByDefault = saysChunked(String(headers['te']));
   }
   response[hop] = {
     left: undefined,

@@ -35,15 +35,15 @@ export function beginReply(reply: ServerResponse, head: ReplyHead): void {
   const response = reply as ReplyInternals;
   response.statusCode = head.statusCode;
   response.statusMessage = head.statusMessage;
-  response._header = endsConnection(response) ? closing(head.text) : head.text;
+  response._header = isToClose(response) ? closing(head.text) : head.text;
   response._hasBody = true; // no byte is to be dropped, or framed again
   response.chunkedEncoding = false;
   response._contentLength = null;
-  response._last = head.endsWithConnection || endsConnection(response) || closes(head.connection, response);
+  response._last = head.endsWithConnection || isToClose(response) || closes(head.connection, response);
 }
 
 /** Whether something ahead of the router, in this worker, has said that the connection is to end. */
-function endsConnection(response: ServerResponse): boolean {
+function isToClose(response: ServerResponse): boolean {
   return response.hasHeader('connection') && closeOption.test(String(response.getHeader('connection')));
 }
 

@@ -1,3 +1,5 @@
+import { saysChunked } from './chunks.ts';
+
 /**
  * What a private socket puts ahead of a reply that its app ended before its head left, and else behind the reply, once
  * its app has ended it. Only then is the connection free for another request, and that only where the mark says so.
@@ -24,7 +26,6 @@ const maximumLineLength = 2 ** 20;
 
 const statusLine = /^HTTP\/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n/;
 const chunkSize = /^[\da-f]{1,13}(?=[\t\r ;])/i;
-const chunkedCoding = /(?:^|\W)chunked(?:$|\W)/i;
 
 /** How the end of a body is told (RFC 9112, section 6.3). */
 type Framing = 'length' | 'chunked' | 'connection';
@@ -162,7 +163,7 @@ export class ReplyReader {
     }
     const hasNoBody = this.#isHead || statusCode < 200 || statusCode === 204 || statusCode === 304;
     if (hasNoBody) this.#framing = 'length';
-    else if (codings !== undefined && chunkedCoding.test(codings)) this.#framing = 'chunked';
+    else if (codings !== undefined && saysChunked(codings)) this.#framing = 'chunked';
     else if (length !== undefined) {
       const [, bytes] = /^(\d{1,15})(?:, \1)*$/.exec(length) ?? [];
       if (bytes === undefined) throw new Error(notAReply);

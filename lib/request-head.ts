@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { SessionRoutingError } from './errors.ts';
-import { crossingFields, upgradeFields, type Framing } from './headers.ts';
+import { crossingFields, fieldLines, type Framing } from './headers.ts';
 import { hopTarget, type CarriedOrigin, type Expectation } from './origin.ts';
 
 /** What a request line can be made of (RFC 9110, section 5.6.2, and any byte that is not a control or a space). */
@@ -48,12 +48,7 @@ export function requestHead(
  */
 export function upgradeHead(request: IncomingMessage): string {
   const carried = { expectation: undefined, keepsAlive: false, isLast: false, areFieldsHeld: false, isFramed: false };
-  return headOf(request, upgradeFields(request.rawHeaders), carried);
-}
-
-/** Whether a request says that it has a body. */
-export function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+  return headOf(request, fieldLines(request.rawHeaders), carried);
 }
 
 function headOf(

@@ -159,3 +159,25 @@ function currentUser(): number {
   if (process.geteuid === undefined) throw new Error('Session routing needs Unix sockets, which this platform lacks.');
   return process.geteuid();
 }
+
+/**
+ * The runtime directory of a worker, checked.
+ *
+ * @param path where the worker was told of it, other than in its environment
+ * @returns undefined for one worker, which shares nothing
+ * @throws Error in a cluster worker that has none, or for one that is not safe to use
+ */
+export function workerDirectory(path: string | undefined): string | undefined {
+  const directory = path ?? (process.env[runtimeDirectoryVariable] || undefined);
+  if (directory === undefined) {
+    if (!cluster.isWorker) return undefined;
+    throw new Error(
+      'sessionRouting() runs in a cluster worker without a runtime directory, so the workers could not find one ' +
+        `another's sessions. Start the workers with runWorkers() of express-session-routing/cluster, or call ` +
+        `createRuntimeDirectory() in the primary and hand its path to the workers as ${runtimeDirectoryVariable}. ` +
+        'For a stateless server, pass routing: false.',
+    );
+  }
+  checkRuntimeDirectory(directory);
+  return directory;
+}

@@ -1,6 +1,7 @@
 import cookieParser from 'cookie-parser';
 import { sign } from 'cookie-signature';
 import type { Request, Response } from 'express';
+import { BoundedMap } from './bounded-map.ts';
 import { SessionRoutingError } from './errors.ts';
 
 const MAXIMUM_ID_BYTES = 4096;
@@ -46,7 +47,7 @@ export type SignedCookieReader = (cookieHeader: string | undefined) => string | 
 export function signedCookieReader(name: string, secrets: readonly string[]): SignedCookieReader {
   const parseCookies = cookieParser(undefined, { decode: decodeSignedValue });
   const acceptedSecrets = [...secrets];
-  const remembered = new Map<string, string>();
+  const remembered = new BoundedMap<string, string>(REMEMBERED_HEADERS);
 
   return function readSignedCookie(cookieHeader) {
     if (!cookieHeader?.includes(name)) return undefined;
@@ -54,7 +55,6 @@ export function signedCookieReader(name: string, secrets: readonly string[]): Si
     if (known !== undefined) return known;
     const sessionId = verify(cookieHeader);
     if (sessionId === undefined || cookieHeader.length > REMEMBERED_LENGTH) return sessionId;
-    if (remembered.size >= REMEMBERED_HEADERS) remembered.delete(remembered.keys().next().value ?? '');
     remembered.set(cookieHeader, sessionId);
     return sessionId;
   };

@@ -1,4 +1,3 @@
-import cluster from 'node:cluster';
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { ListenOptions } from 'node:net';
@@ -7,13 +6,13 @@ import { bodySessionIdReader } from './bodies.ts';
 import { CookieExpiry } from './cookie-expiry.ts';
 import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { Forwarder } from './forward.ts';
-import { completeOptions, type CompleteOptions, type SessionRoutingOptions } from './options.ts';
+import { completeOptions, type SessionRoutingOptions } from './options.ts';
 import { stripOwnFields, stripOwnTrailers } from './headers.ts';
 import { watchReply, watchSessionId, type OwnSessionParts } from './own-session.ts';
 import { RoutedServers, type RoutedEvent, type RoutedServer } from './routed-servers.ts';
 import { isForwarded, openPrivateSocket, type PrivateSocket } from './private-socket.ts';
 import { randomSessionId, RequestSession } from './request-session.ts';
-import { checkRuntimeDirectory, runtimeDirectoryVariable } from './runtime-directory.ts';
+import { workerDirectory } from './runtime-directory.ts';
 import { recordWorker } from './dead-workers.ts';
 import { socketPath } from './socket-path.ts';
 import { monotonicSeconds } from './seconds.ts';
@@ -90,7 +89,7 @@ export function composeSessionRouting(
   const complete = completeOptions(options);
   const kind = complete.kind ?? web();
   const { secrets, bodyLimit, name = kind.cookieName } = complete;
-  const directory = runtimeDirectoryOf(complete);
+  const directory = complete.routing ? workerDirectory(complete.runtimeDirectory) : undefined;
   const workerId = randomBytes(16).toString('hex');
 
   const keeper = new SessionKeeper({ workerId, directory, lifetimes: kind.createLifetimes(clock), clock });
@@ -272,21 +271,4 @@ export function composeSessionRouting(
   function genid(request: IncomingMessage): string {
     return router.sessionOf(request)?.generate() ?? mint();
   }
-}
-
-/** The runtime directory, checked; undefined for one worker. */
-function runtimeDirectoryOf({ routing, runtimeDirectory }: CompleteOptions): string | undefined {
-  if (!routing) return undefined;
-  const directory = runtimeDirectory ?? (process.env[runtimeDirectoryVariable] || undefined);
-  if (directory === undefined) {
-    if (!cluster.isWorker) return undefined;
-    throw new Error(
-      'sessionRouting() runs in a cluster worker without a runtime directory, so the workers could not find one ' +
-        `another's sessions. Start the workers with runWorkers() of express-session-routing/cluster, or call ` +
-        `createRuntimeDirectory() in the primary and hand its path to the workers as ${runtimeDirectoryVariable}. ` +
-        'For a stateless server, pass routing: false.',
-    );
-  }
-  checkRuntimeDirectory(directory);
-  return directory;
 }

@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { resources, web } from '../lib/session-kinds.ts';
 import type { SessionRouting } from '../lib/session-routing.ts';
-import { servers, startBridged, type BridgedWorkers } from './fixtures/bridge-app.ts';
+import { bridge, servers, type BridgedWorkers } from './fixtures/bridge-app.ts';
 import { StandingClock } from './fixtures/bridge-clock.ts';
 import type { LaterStore } from './fixtures/bridge-stores.ts';
 import { Client, until } from './fixtures/routed.ts';
@@ -16,14 +16,7 @@ import { Client, until } from './fixtures/routed.ts';
 const kinds = { resources: resources(), web: web() };
 
 let workers: BridgedWorkers;
-
-async function start(...options: Parameters<typeof startBridged>): Promise<void> {
-  workers = await startBridged(...options);
-}
-
-const url = (index: number): string => workers.url(index);
-const sessionIdOf = (reply: { readonly setCookies: readonly string[] }) => workers.sessionIdOf(reply);
-const withCookie = (sessionId: string) => workers.withCookie(sessionId);
+const { start, url, sessionIdOf, withCookie } = bridge((started) => (workers = started));
 
 describe('a session of routing.session()', () => {
   afterEach(() => workers.close());

@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { resources, web } from '../lib/session-kinds.ts';
-import { servers, startBridged, type BridgedWorkers } from './fixtures/bridge-app.ts';
+import { bridge, servers, type BridgedWorkers } from './fixtures/bridge-app.ts';
 import { compressing, withEachHead } from './fixtures/bridge-middleware.ts';
 import { replies } from './fixtures/bridge-replies.ts';
 import type { LaterStore } from './fixtures/bridge-stores.ts';
@@ -15,15 +15,7 @@ import { Client, cookieOf, portOf, until, type Worker } from './fixtures/routed.
 const kinds = { resources: resources(), web: web() };
 
 let workers: BridgedWorkers;
-
-async function start(...options: Parameters<typeof startBridged>): Promise<void> {
-  workers = await startBridged(...options);
-}
-
-const url = (index: number): string => workers.url(index);
-const sessionIdOf = (reply: { readonly setCookies: readonly string[] }) => workers.sessionIdOf(reply);
-const withCookie = (sessionId: string) => workers.withCookie(sessionId);
-const typed = (sessionId: string): object => ({ resources_session_id: sessionId });
+const { start, url, sessionIdOf, withCookie, typed } = bridge((started) => (workers = started));
 
 describe('an app with routing.session()', () => {
   afterEach(() => workers.close());
@@ -232,7 +224,7 @@ describe('an app with routing.session()', () => {
   });
 
   describe('where express-session declines', () => {
-    const declining: Record<string, Parameters<typeof startBridged>[1] & { disconnected?: boolean }> = {
+    const declining: Record<string, Parameters<typeof start>[1] & { disconnected?: boolean }> = {
       'because of the path of its cookie': { session: { cookie: { path: '/elsewhere' } } },
       'because its store is disconnected': { disconnected: true },
     };

@@ -4,22 +4,14 @@ import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import type { RoutedSessionOptions } from '../lib/session-cookie.ts';
-import { servers, startBridged, type BridgedWorkers } from './fixtures/bridge-app.ts';
+import { bridge, servers, type BridgedWorkers } from './fixtures/bridge-app.ts';
 import { replies } from './fixtures/bridge-replies.ts';
 import { Client, listening, until, urlOf, type Worker } from './fixtures/routed.ts';
 
 const express4 = createRequire(import.meta.url)('express4') as typeof express;
 
 let workers: BridgedWorkers;
-
-async function start(...options: Parameters<typeof startBridged>): Promise<void> {
-  workers = await startBridged(...options);
-}
-
-const url = (index: number): string => workers.url(index);
-const sessionIdOf = (reply: { readonly setCookies: readonly string[] }) => workers.sessionIdOf(reply);
-const withCookie = (sessionId: string) => workers.withCookie(sessionId);
-const typed = (sessionId: string): object => ({ resources_session_id: sessionId });
+const { start, url, sessionIdOf, withCookie, typed } = bridge((started) => (workers = started));
 
 /** Under a function, express-session takes `auto` for true. */
 const cookieByRequest = (request: Request) => ({ secure: request.get('Host') === undefined ? false : 'auto' });

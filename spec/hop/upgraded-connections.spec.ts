@@ -219,3 +219,33 @@ describe('two hundred forwarded upgrades that are left', () => {
     }
   });
 });
+
+describe('a forwarded upgrade whose client leaves in the middle of the body of its request', () => {
+  const open = (): number => process.getActiveResourcesInfo().filter((each) => /Pipe|TCP/.test(each)).length;
+  const length = 400_000;
+
+  for (const framing of [`Content-Length: ${length}`, 'Transfer-Encoding: chunked']) {
+    it(`leaves nothing behind (${framing})`, async () => {
+      const front = await startFront();
+      const server = createServer().on('upgrade', (request, socket) => {
+        request.on('error', () => undefined).resume();
+        socket.on('error', () => undefined).on('end', () => socket.end());
+        socket.resume();
+      });
+      await front.serve(server);
+      const before = open();
+      try {
+        for (let index = 0; index < 20; index++) {
+          const arrived = once(front.server, 'upgrade');
+          const wire = new Wire(front.port).send(upgrade.replace(/\r\n$/, `${framing}\r\n\r\n`));
+          wire.send(`${length.toString(16)}\r\n`).send('x'.repeat(length / 2));
+          await arrived;
+          wire.socket.destroy();
+        }
+        await until(() => open() <= before, 'everything is closed');
+      } finally {
+        await front.close();
+      }
+    });
+  }
+});
