@@ -1,4 +1,4 @@
-import { STATUS_CODES, type ServerResponse } from 'node:http';
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
 
 /** A code for programs, as it stands in a refusal's `code` member and in {@link SessionRoutingError.code}. */
 export type RefusalCode = keyof typeof REFUSALS;
@@ -14,6 +14,12 @@ const REFUSALS = {
   SESSION_ID_INVALID: { status: 400, title: 'The session ID is not valid' },
   SESSION_MISMATCH: { status: 409, title: 'The cookie and the body name different sessions' },
   SESSION_CLAIMED_ELSEWHERE: { status: 409, title: 'Another worker claims the session' },
+  AGENT_SESSION_MARKER_INVALID: { status: 409, title: 'The session cookie names no agent session' },
+  AGENT_SESSION_CLOSED: { status: 409, title: 'The agent session is closed' },
+  AGENT_SESSION_CLOSING: { status: 409, title: 'The agent session awaits its close' },
+  AGENT_SESSION_EXPIRED: { status: 409, title: 'The agent session is no longer remembered' },
+  AGENT_SESSION_CONFLICT: { status: 409, title: 'The agent session was opened by another request' },
+  AGENT_SESSION_NOT_OPEN: { status: 409, title: 'The agent session is not open' },
   SESSION_GONE: { status: 410, title: 'The worker that held the session is gone' },
   BODY_TOO_LARGE: { status: 413, title: 'The body is too large' },
   BODY_ALREADY_READ: { status: 500, title: 'The body was read ahead of the session router' },
@@ -71,6 +77,20 @@ export function refuse(response: ServerResponse, error: SessionRoutingError): vo
   response.statusCode = error.status;
   response.statusMessage = STATUS_CODES[error.status] ?? '';
   response.end(body);
+}
+
+/**
+ * Answers the refusals among the errors that reach it with their problem documents, and passes every other on: an error
+ * handler of Express, to be mounted behind routes that may throw a {@link SessionRoutingError}.
+ */
+export function refusalHandler(
+  error: unknown,
+  _request: IncomingMessage,
+  response: ServerResponse,
+  next: (error?: unknown) => void,
+): void {
+  if (error instanceof SessionRoutingError && !response.headersSent) refuse(response, error);
+  else next(error);
 }
 
 /** Lets nobody write to a reply any more that has been given already. What they try does nothing, and fails nowhere. */

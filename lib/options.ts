@@ -5,7 +5,7 @@ import type { SessionKind } from './session-kinds.ts';
 
 /** What `sessionRouting()` takes. */
 export interface SessionRoutingOptions {
-  /** Where requests name their session and how long sessions live: `resources()` or `web()`. Default: `web()`. */
+  /** Where requests name their session and how long sessions live: `resources()`, `agent()` or `web()`. Default: `web()`. */
   kind?: SessionKind;
   /** Signs the session cookie, as express-session takes it: one secret, or several with the newest first. */
   secret: string | readonly string[];

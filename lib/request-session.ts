@@ -3,13 +3,13 @@ import type { Claims } from './claims.ts';
 import { SessionRoutingError, silence } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { SessionLifetimes, SessionRequest } from './lifetimes.ts';
+import type { SessionKind } from './session-kinds.ts';
 
 /** What the requests of one worker share. */
 export interface RequestSessionParts {
   readonly claims: Claims;
   readonly lifetimes: SessionLifetimes;
-  /** As {@link SessionKind.cookies} has it. */
-  readonly cookies: 'router' | 'express-session';
+  readonly kind: Pick<SessionKind, 'cookies' | 'routesNewSessions' | 'expressIdOf' | 'sessionIdOf'>;
   /** Keeps the claim of a session that a request did not use until no client can be about to use it. */
   readonly linger: (sessionId: string) => void;
   /** Whether a session has ended, though its claim is still there. */
@@ -30,7 +30,9 @@ export interface SessionProperties {
 export class RequestSession {
   /** The Cookie field from which {@link cookieId} was read. */
   readonly cookieField: string | undefined;
-  /** The ID that the cookie carries. */
+  /** The express-session ID that the cookie carries. */
+  readonly cookieExpressId: string | undefined;
+  /** The session that the cookie names. */
   readonly cookieId: string | undefined;
   /** The ID that the body names. */
   bodyId: string | undefined;
@@ -53,21 +55,46 @@ export class RequestSession {
   #unclaimedId: string | undefined;
   /** The session that the reply's cookie names. */
   #namedInReply: string | undefined;
+  #isNamed = false;
   #hasEnded = false;
   #livedAlready = false;
 
-  constructor(parts: RequestSessionParts, exchange: Exchange, cookieId: string | undefined) {
+  /** @param cookieExpressId the express-session ID that the request's cookie carries, if it has a valid one */
+  constructor(parts: RequestSessionParts, exchange: Exchange, cookieExpressId: string | undefined) {
     this.#parts = parts;
     this.#exchange = exchange;
     this.cookieField = exchange.request.headers.cookie;
-    this.sessionId = this.cookieId = cookieId;
+    this.cookieExpressId = cookieExpressId;
+    this.sessionId = this.cookieId =
+      cookieExpressId === undefined ? undefined : parts.kind.sessionIdOf(cookieExpressId);
     this.properties = exchange.request as SessionProperties;
     this.starts = parts.lifetimes.starts(this.#sessionRequest());
   }
 
-  /** Whether the ID is new to the client: neither its cookie nor its body names it. */
-  isNew(sessionId: string): boolean {
-    return sessionId !== this.cookieId && sessionId !== this.bodyId;
+  /** The ID of the express-session that the request names: the body's, or else the cookie's. */
+  get expressId(): string | undefined {
+    return this.bodyId === undefined ? this.cookieExpressId : this.#parts.kind.expressIdOf(this.bodyId);
+  }
+
+  /** The ID of the express-session that is the request's session now; undefined for an ordinary one. */
+  get standingExpressId(): string | undefined {
+    return this.sessionId === undefined ? undefined : this.#parts.kind.expressIdOf(this.sessionId);
+  }
+
+  /** Whether an express-session ID is new to the client: neither its cookie nor its body names it. */
+  isNew(expressId: string): boolean {
+    return expressId !== this.expressId;
+  }
+
+  /**
+   * Whether the reply's cookie is to name the session, where the router decides on cookies: `withheld` means that it
+   * must not; undefined leaves it to express-session.
+   */
+  get naming(): 'named' | 'withheld' | undefined {
+    const { sessionId } = this;
+    if (sessionId === undefined) return undefined;
+    if (this.starts || this.#isNamed || (this.used && !this.#isNamedByRequest(sessionId))) return 'named';
+    return this.cookieId === undefined && !this.#parts.kind.routesNewSessions ? 'withheld' : undefined;
   }
 
   /**
@@ -75,8 +102,8 @@ export class RequestSession {
    * before the handler runs.
    */
   livesAlready(): boolean {
-    const { cookies, lifetimes } = this.#parts;
-    this.#livedAlready = cookies === 'router' && this.cookieId !== undefined && lifetimes.holds(this.cookieId);
+    const { kind, lifetimes } = this.#parts;
+    this.#livedAlready = kind.cookies === 'router' && this.cookieId !== undefined && lifetimes.holds(this.cookieId);
     return this.#livedAlready;
   }
 
@@ -113,18 +140,23 @@ export class RequestSession {
   }
 
   /**
-   * The ID for a session that express-session makes: the request's own until express-session calls `next`, where the
+   * The ID for an express-session that is made: the request's own until express-session calls `next`, where the
    * router decides on IDs, and a new one ever after. (Otherwise a login keeps the ID from before it: session fixation.)
    */
   generate(): string {
+    const { kind, mint } = this.#parts;
     if (this.isHandedOver) {
-      this.sessionId = this.mint();
       this.used = true;
-      return this.sessionId;
+      this.sessionId = kind.routesNewSessions ? this.mint() : undefined;
+      return this.sessionId ?? mint();
     }
-    if (this.#parts.cookies === 'express-session') return (this.#unclaimedId = this.#drawUnclaimed());
-    // Here `use` looks whether the ID is claimed, once a handler uses the session.
-    return this.sessionId ?? (this.#unclaimedId = this.#parts.mint());
+    if (kind.cookies === 'express-session') return (this.#unclaimedId = this.#drawUnclaimed());
+    const { standingExpressId = this.expressId } = this;
+    if (standingExpressId !== undefined) return standingExpressId;
+    const expressId = mint();
+    // `use` looks whether the ID is claimed, once a handler uses the session.
+    if (kind.routesNewSessions) this.#unclaimedId = expressId;
+    return expressId;
   }
 
   /**
@@ -140,10 +172,29 @@ export class RequestSession {
     if (this.#unclaimedId !== undefined) {
       if (!this.#claimMinted(this.#unclaimedId)) return false;
     } else if (this.sessionId !== undefined && !this.#holds(this.sessionId)) {
-      throw new SessionRoutingError('SESSION_CLAIMED_ELSEWHERE', 'Another worker claimed the session meanwhile.');
+      throw lostClaim();
     }
     this.used = true;
     return true;
+  }
+
+  /**
+   * Holds the claim of the session that the body names, for an app that is about to keep something of it: the client
+   * may have left before, and the claim with it.
+   *
+   * @returns the function that lets the reply's cookie name the session; undefined if the app has no express-session
+   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker has claimed the session meanwhile; Error if
+   *   the body names another session, or none
+   */
+  holdNamed(sessionId: string): (() => void) | undefined {
+    if (sessionId !== this.bodyId) {
+      throw new Error(
+        'The session routing has read another session ID from the body of this request, or none. If the routes are ' +
+          'mounted below a path, give the kind that basePath.',
+      );
+    }
+    if (!this.#holds(sessionId)) throw lostClaim();
+    return this.isHandedOver ? () => void (this.#isNamed = true) : undefined;
   }
 
   /**
@@ -167,6 +218,10 @@ export class RequestSession {
     this.#exchange.refuse(error);
     const { response } = this.#exchange;
     if (response !== undefined) silence(response);
+  }
+
+  #isNamedByRequest(sessionId: string): boolean {
+    return sessionId === this.cookieId || sessionId === this.bodyId;
   }
 
   #drawUnclaimed(): string {
@@ -197,7 +252,8 @@ export class RequestSession {
     const { lifetimes, linger, settled } = this.#parts;
     for (const [sessionId, endScope] of this.#scopes ?? []) {
       if (this.#keeps(sessionId)) this.#record(sessionId);
-      if (!lifetimes.holds(sessionId)) linger(sessionId);
+      // A session that only a body named, and of which nothing was kept, is as if it had never been.
+      if (!lifetimes.holds(sessionId) && sessionId !== this.bodyId) linger(sessionId);
       endScope();
     }
     // A handler that uses the session after its reply has ended begins anew.
@@ -207,15 +263,15 @@ export class RequestSession {
 
   /** Whether the request counts as one for the session, and so decides on how long it lives. */
   #keeps(sessionId: string): boolean {
-    const { cookies, lifetimes, hasEnded } = this.#parts;
-    if (cookies === 'express-session') {
+    const { kind, lifetimes, hasEnded } = this.#parts;
+    if (kind.cookies === 'express-session') {
       if (this.#hasEnded || hasEnded(sessionId)) return false;
       if (sessionId === this.#namedInReply) return true;
       return sessionId === this.cookieId && sessionId === this.properties.sessionID;
     }
     if (sessionId !== this.sessionId) return false;
     // An ID that was minted for an express-session that declined: no app and no client has seen it.
-    if (this.isNew(sessionId) && !this.isHandedOver) return false;
+    if (!this.#isNamedByRequest(sessionId) && !this.isHandedOver) return false;
     const isKept = this.used || this.starts || this.#livedAlready || sessionId === this.bodyId;
     return isKept || lifetimes.holds(sessionId);
   }
@@ -225,6 +281,11 @@ export class RequestSession {
     const status = this.#hasEnded ? undefined : this.#exchange.status();
     this.#parts.lifetimes.served(sessionId, { ...this.#sessionRequest(), session }, status);
   }
+}
+
+/** The refusal of a request whose claim was lost. */
+export function lostClaim(): SessionRoutingError {
+  return new SessionRoutingError('SESSION_CLAIMED_ELSEWHERE', 'Another worker claimed the session meanwhile.');
 }
 
 /** Draws a session ID that nobody can guess. */

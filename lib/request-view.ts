@@ -77,7 +77,8 @@ export class RequestView {
     this.#parts = parts;
     const { headers } = request;
     // In a field that is as the router read it, express-session will find what the router found.
-    const isAsRouted = current.cookieId !== undefined && headers.cookie === current.cookieField;
+    const { cookieExpressId, expressId, cookieField } = current;
+    const isAsRouted = cookieExpressId !== undefined && cookieExpressId === expressId && headers.cookie === cookieField;
     this.headers = isAsRouted ? headers : { cookie: this.#cookie(), 'x-forwarded-proto': headers['x-forwarded-proto'] };
     Object.defineProperty(this, 'session', shownSession);
   }
@@ -227,15 +228,17 @@ export class RequestView {
 
   #hides(): boolean {
     if (!this.#isGenerated || this.#parts.cookies !== 'router') return false;
-    const { isHandedOver, used, starts } = this.current;
-    return isHandedOver && !used && !starts;
+    const { isHandedOver, used, naming } = this.current;
+    return isHandedOver && !used && naming !== 'named';
   }
 
   /** The session that the request names, as a cookie. One that was minted is in no store, so there is none to show. */
   #cookie(): string | undefined {
     const { name, secrets } = this.#parts;
-    const { bodyId, cookieId = bodyId } = this.current;
-    return cookieId === undefined ? undefined : `${name}=${encodeURIComponent(signCookie(cookieId, secrets[0] ?? ''))}`;
+    const { expressId } = this.current;
+    return expressId === undefined
+      ? undefined
+      : `${name}=${encodeURIComponent(signCookie(expressId, secrets[0] ?? ''))}`;
   }
 }
 

@@ -111,24 +111,23 @@ function watchHead(response: Reply, view: RequestView, parts: HeadParts, next: (
 
 /**
  * Adds the session's cookie to a head that is about to be written, where the rule wants it and express-session did not
- * set it, and takes it off a 5xx.
+ * set it, and takes it off where the rule does not, and off a 5xx.
  */
 function finishHead(response: ServerResponse, status: number, view: RequestView, parts: HeadParts): void {
   const { cookies, name, secrets, readCookie, proxy } = parts;
-  const { starts, used, sessionId, isHandedOver } = view.current;
+  const { naming, standingExpressId, isHandedOver } = view.current;
   if (cookies !== 'router' || !isHandedOver) return;
   const fields = setCookies(response);
   const isSent = (field: string): boolean => field.startsWith(`${name}=`);
-  if (status >= 500) {
+  if (status >= 500 || naming === 'withheld') {
     const kept = fields.filter((field) => !isSent(field) || readCookie(field.split(';', 1)[0]) === undefined);
     return replaceSetCookies(response, kept);
   }
   const { session } = view;
-  if (!session || sessionId === undefined || fields.some(isSent)) return;
-  if (!starts && !(used && view.current.isNew(sessionId))) return;
+  if (!session || standingExpressId === undefined || naming !== 'named' || fields.some(isSent)) return;
   if (session.cookie.secure && !isSecure(view.request, proxy)) return;
   session.touch();
-  const cookie = session.cookie.serialize(name, signCookie(sessionId, secrets[0] ?? ''));
+  const cookie = session.cookie.serialize(name, signCookie(standingExpressId, secrets[0] ?? ''));
   replaceSetCookies(response, [...fields, cookie]);
 }
 

@@ -4,6 +4,7 @@ import { SessionClaims, UnsharedClaims, type Claims, type ClaimsOptions } from '
 import { ExpiryQueue } from './expiry-queue.ts';
 import type { SessionLifetimes } from './lifetimes.ts';
 import type { Clock } from './seconds.ts';
+import type { SessionKind } from './session-kinds.ts';
 import { SessionStores } from './session-stores.ts';
 import { Sweeper } from './sweeper.ts';
 
@@ -19,6 +20,7 @@ export interface SessionKeeperOptions {
   /** The runtime directory; undefined for one worker. */
   readonly directory: string | undefined;
   readonly lifetimes: SessionLifetimes;
+  readonly kind: Pick<SessionKind, 'expressIdOf' | 'sessionIdOf'>;
   readonly clock: Clock;
 }
 
@@ -31,12 +33,16 @@ export class SessionKeeper {
   readonly #lingering = new ExpiryQueue();
   /** Sessions that have ended and are claimed still, by requests that are under way for one. */
   readonly #ended = new Set<string>();
-  readonly #stores = new SessionStores((sessionId) => this.end(sessionId));
+  readonly #stores: SessionStores;
   readonly #sweeper: Sweeper;
 
   /** @throws Error if the runtime directory cannot hold claims */
-  constructor({ workerId, directory, lifetimes, clock }: SessionKeeperOptions) {
+  constructor({ workerId, directory, lifetimes, kind, clock }: SessionKeeperOptions) {
     this.lifetimes = lifetimes;
+    this.#stores = new SessionStores((expressId) => {
+      const sessionId = kind.sessionIdOf(expressId);
+      if (sessionId !== undefined) this.end(sessionId);
+    });
     this.#clock = clock;
     this.#directory = directory;
     const options: ClaimsOptions = {
@@ -44,7 +50,7 @@ export class SessionKeeper {
       holds: (sessionId) => lifetimes.holds(sessionId) || this.#lingering.has(sessionId),
       released: (sessionId) => {
         this.#ended.delete(sessionId);
-        this.#stores.forget(sessionId);
+        this.#stores.forget(kind.expressIdOf(sessionId));
       },
     };
     this.claims = directory === undefined ? new UnsharedClaims(options) : new SessionClaims({ ...options, directory });

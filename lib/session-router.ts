@@ -3,7 +3,7 @@ import { readBody, type BodySessionIdReader } from './bodies.ts';
 import { SessionRoutingError } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { Forwarder } from './forward.ts';
-import { RequestSession, type RequestSessionParts } from './request-session.ts';
+import { lostClaim, RequestSession, type RequestSessionParts } from './request-session.ts';
 import { checkSessionId, type SignedCookieReader } from './session-id.ts';
 import type { SessionKind } from './session-kinds.ts';
 
@@ -62,9 +62,13 @@ export class SessionRouter {
 
   #identify(exchange: Exchange): RequestSession {
     const { request } = exchange;
-    const cookieId = this.#parts.readCookie(request.headers.cookie);
-    if (cookieId !== undefined) checkSessionId(cookieId);
-    const current = new RequestSession(this.#parts.requestParts, exchange, cookieId);
+    const { readCookie, kind, requestParts } = this.#parts;
+    const expressId = readCookie(request.headers.cookie);
+    const current = new RequestSession(requestParts, exchange, expressId);
+    if (current.cookieId === '' && expressId !== '') {
+      throw new SessionRoutingError('AGENT_SESSION_MARKER_INVALID', `Invalid ${kind.kind} session marker`);
+    }
+    if (current.cookieId !== undefined) checkSessionId(current.cookieId);
     (request as RoutedRequest)[this.#key] = current;
     return current;
   }
@@ -77,7 +81,7 @@ export class SessionRouter {
       const bytes = await readBody(request, bodyLimit);
       if (bytes === undefined) return; // the client left
       const bodyId = await readBodySessionId(bytes, request.headers);
-      if (bodyId !== undefined) nameByBody(current, checkSessionId(bodyId));
+      if (bodyId !== undefined) nameByBody(current, checkSessionId(bodyId), this.#parts.kind.mismatch);
       if (!this.#servesHere(exchange, current)) return;
     } catch (error) {
       return refuseWith(exchange, error);
@@ -97,7 +101,7 @@ export class SessionRouter {
       if (claimant !== requestParts.claims.workerId) {
         // It came over a private socket, so it has been forwarded: the claim was lost on the way.
         if (isForwarded(exchange.request)) {
-          throw new SessionRoutingError('SESSION_CLAIMED_ELSEWHERE', 'Another worker claimed the session meanwhile.');
+          throw lostClaim();
         }
         exchange.forward(forwarder, socketPathOf(claimant));
         return false;
@@ -108,13 +112,9 @@ export class SessionRouter {
   }
 }
 
-function nameByBody(current: RequestSession, bodyId: string): void {
+function nameByBody(current: RequestSession, bodyId: string, mismatch: string): void {
   if (current.cookieId !== undefined && current.cookieId !== bodyId) {
-    throw new SessionRoutingError(
-      'SESSION_MISMATCH',
-      'The session cookie names another session than the body. Send the request with the cookie of its own session, ' +
-        'or without one.',
-    );
+    throw new SessionRoutingError('SESSION_MISMATCH', mismatch);
   }
   current.nameByBody(bodyId);
 }

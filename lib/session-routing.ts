@@ -92,7 +92,7 @@ export function composeSessionRouting(
   const directory = complete.routing ? workerDirectory(complete.runtimeDirectory) : undefined;
   const workerId = randomBytes(16).toString('hex');
 
-  const keeper = new SessionKeeper({ workerId, directory, lifetimes: kind.createLifetimes(clock), clock });
+  const keeper = new SessionKeeper({ workerId, directory, lifetimes: kind.createLifetimes(clock), kind, clock });
   /** Whether routing.session() is used: then the app has no express-session of its own. */
   let isBridged = false;
   const readCookie = signedCookieReader(name, secrets);
@@ -117,7 +117,7 @@ export function composeSessionRouting(
     requestParts: {
       claims: keeper.claims,
       lifetimes: keeper.lifetimes,
-      cookies: kind.cookies,
+      kind,
       linger: (sessionId) => keeper.linger(sessionId),
       hasEnded: (sessionId) => keeper.hasEnded(sessionId),
       settled: () => keeper.settled(),
@@ -130,6 +130,13 @@ export function composeSessionRouting(
       if (!isBridged) watchSessionId(request, current, ownSessionParts);
       if (kind.cookies === 'express-session' && response !== undefined) watchReply(response, current, ownSessionParts);
     },
+  });
+
+  kind.agentSessions?.useAgentSessionClaims({
+    cookieSessionId: (request) => sessionOf(request).cookieId,
+    hold: (request, sessionId) => sessionOf(request).holdNamed(sessionId),
+    release: (sessionId) => void keeper.claims.release(sessionId),
+    settled: () => keeper.settled(),
   });
 
   let privateSocket: PrivateSocket | undefined;

@@ -1,0 +1,68 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import express, { Router, type ErrorRequestHandler, type RequestHandler } from 'express';
+import type { z } from 'zod';
+import { refusalHandler } from './errors.ts';
+import {
+  agentSessionCloseSchema,
+  agentSessionSeedSchema,
+  bodyIssues,
+  type AgentSessionClose,
+  type AgentSessionReceipt,
+  type AgentSessionSeed,
+  type BodyIssue,
+} from './protocol.ts';
+import type { Middleware } from './session-cookie.ts';
+
+/** What the routes of agent sessions call. */
+export interface AgentRouteHandlers {
+  seed(request: IncomingMessage, body: AgentSessionSeed): Promise<{ agent_session_id: string }>;
+  close(request: IncomingMessage, body: AgentSessionClose): Promise<AgentSessionReceipt>;
+}
+
+/**
+ * The routes that open and close agent sessions, bare and under a rollout prefix.
+ *
+ * They parse their bodies themselves, unless the app has. A body that is refused is a 422 that says why, as FastAPI does; a
+ * refusal is its problem document; any other error goes to the app's error handlers.
+ */
+export function agentRoutes({ seed, close }: AgentRouteHandlers): Middleware {
+  const routes = Router();
+  // The routing has refused what is too large by now.
+  const parse = express.json({ limit: Infinity });
+  routes.post(prefixed('/v1/agent_sessions'), parse, route(agentSessionSeedSchema, seed));
+  routes.post(prefixed('/v1/agent_sessions/close'), parse, route(agentSessionCloseSchema, close));
+  routes.use(answerParseError);
+  routes.use(refusalHandler);
+  return routes as unknown as Middleware;
+}
+
+/** A path, and those that it has under a rollout prefix. */
+function prefixed(path: string): string[] {
+  return [path, `/ng-rollout/:rollout${path}`, `/ng-rollout/:rollout/:part${path}`];
+}
+
+/** A handler that answers with what comes of a body. */
+function route<Schema extends z.ZodType>(
+  schema: Schema,
+  answer: (request: IncomingMessage, body: z.output<Schema>) => Promise<object>,
+): RequestHandler {
+  return function agentSessionRoute(request, response, next) {
+    const { success, data, error } = schema.safeParse(request.body, { reportInput: true });
+    if (!success) return refuseBody(response, bodyIssues(error.issues));
+    // Express 4 does not await, and both take some of what can be thrown for no error.
+    answer(request, data).then(
+      (reply) => void response.json(reply),
+      (error: unknown) => next(error instanceof Object ? error : new Error(`A hook threw ${String(error)}`)),
+    );
+  };
+}
+
+const answerParseError: ErrorRequestHandler = function answerParseError(error, _request, response, next) {
+  if (error.type !== 'entity.parse.failed' || response.headersSent) return next(error);
+  refuseBody(response, [{ type: 'json_invalid', loc: ['body'], msg: error.message }]);
+};
+
+function refuseBody(response: ServerResponse & { json(body: unknown): unknown }, detail: BodyIssue[]): void {
+  response.statusCode = 422;
+  response.json({ detail });
+}

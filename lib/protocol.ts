@@ -1,0 +1,102 @@
+import { z } from 'zod';
+
+/** An integer as pydantic takes one by default: 3, 3.0, "3" and true; but not 3.5, "3.0" or null. */
+export const integerSchema = z.preprocess((value) => {
+  const isIntegral = typeof value === 'boolean' || (typeof value === 'string' && /^[+-]?\d+$/.test(value));
+  return isIntegral ? Number(value) : value;
+}, z.int());
+
+const name = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/);
+const json = z.record(z.string(), z.unknown());
+const strings = z.record(z.string(), z.string());
+
+/** Which attempt at a rollout an episode is. */
+export const episodeIdSchema = z.strictObject({
+  rollout_id: name.refine((id) => !/-a[1-9]\d*$/.test(id), 'must not end in the number of an attempt'),
+  attempt: integerSchema.refine((attempt) => attempt >= 0, 'must not be negative').default(0),
+});
+
+/** Which task of a set of tasks an episode is about. */
+export const taskIdSchema = z.strictObject({ taskset: z.string().min(1), task_id: z.string().min(1) });
+
+const httpUrl = z.url({ protocol: /^https?$/ });
+
+/** How an agent reaches the tools of a resources server. */
+export const toolAccessSchema = z.discriminatedUnion('kind', [
+  z.object({
+    kind: z.literal('direct_http'),
+    name,
+    required: z.boolean(),
+    base_url: httpUrl,
+    cookies: strings.default({}),
+    headers: strings.default({}),
+  }),
+  z.object({
+    kind: z.literal('mcp'),
+    name,
+    required: z.boolean(),
+    connection: z.discriminatedUnion('transport', [
+      z.object({ transport: z.literal('streamable_http'), url: httpUrl, headers: strings.default({}) }),
+      z.object({
+        transport: z.literal('stdio'),
+        command: z.string(),
+        args: z.array(z.string()).default([]),
+        env: strings.default({}),
+        cwd: z.string().nullable().default(null),
+      }),
+    ]),
+  }),
+]);
+
+/** How an agent reaches the sandbox of a session. */
+export const sandboxAccessSchema = z.object({
+  connection: z.discriminatedUnion('kind', [
+    z.object({ kind: z.literal('direct'), provider_config_ref: z.string(), descriptor: z.unknown() }),
+    z.object({ kind: z.literal('sandbox_server'), sandbox_ref: z.string() }),
+  ]),
+  workdir: z.string().nullable().default(null),
+});
+
+/** The body of `POST /v1/agent_sessions`. */
+export const agentSessionSeedSchema = z.strictObject({
+  agent_session_id: z.string().min(1),
+  episode_id: episodeIdSchema,
+  task_id: taskIdSchema,
+  tool_accesses: z
+    .array(toolAccessSchema)
+    .refine((all) => new Set(all.map((access) => access.name)).size === all.length, 'must have different names')
+    .default([]),
+  sandbox_access: sandboxAccessSchema.nullable().default(null),
+});
+
+/** The body of `POST /v1/agent_sessions/close`. */
+export const agentSessionCloseSchema = z.strictObject({
+  agent_session_id: z.string().min(1),
+  episode_id: episodeIdSchema,
+});
+
+/** What the close of an agent session gives back, with `agent_session_id` beside it. */
+export const agentSessionResultSchema = z.strictObject({
+  agent_observations: json.nullable().default(null),
+  resources_cookies: strings.nullable().default(null),
+});
+
+export type EpisodeId = z.output<typeof episodeIdSchema>;
+export type AgentSessionSeed = z.output<typeof agentSessionSeedSchema>;
+export type AgentSessionClose = z.output<typeof agentSessionCloseSchema>;
+export type AgentSessionResult = z.input<typeof agentSessionResultSchema>;
+/** The reply to a close. */
+export type AgentSessionReceipt = { agent_session_id: string } & z.output<typeof agentSessionResultSchema>;
+
+/** One thing that is wrong with a body, as FastAPI tells it in the `detail` of a 422. */
+export interface BodyIssue {
+  readonly type: string;
+  readonly loc: PropertyKey[];
+  readonly msg: string;
+  readonly input?: unknown;
+}
+
+/** What is wrong with a body that a schema has refused. Its values are in it if it was parsed with `reportInput`. */
+export function bodyIssues(issues: readonly z.core.$ZodIssue[]): BodyIssue[] {
+  return issues.map(({ code, path, message, input }) => ({ type: code, loc: ['body', ...path], msg: message, input }));
+}
