@@ -20,7 +20,10 @@ export interface AgentSessionClaims {
    *   the session routing has read another ID from the request, or none
    */
   hold(request: IncomingMessage, agentSessionId: string): (() => void) | undefined;
-  /** Gives the claim of a session up, of which no record is left, unless a request for it is under way. */
+  /**
+   * Gives the claim of a session up, of which no record is left: a second later, so that requests which are on their way
+   * to this worker find it still, and unless the session is back by then.
+   */
   release(agentSessionId: string): void;
   /** To be called when a record's expiry was set outside of a request, so that the next sweep comes in time. */
   settled(): void;

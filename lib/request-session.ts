@@ -252,8 +252,7 @@ export class RequestSession {
     const { lifetimes, linger, settled } = this.#parts;
     for (const [sessionId, endScope] of this.#scopes ?? []) {
       if (this.#keeps(sessionId)) this.#record(sessionId);
-      // A session that only a body named, and of which nothing was kept, is as if it had never been.
-      if (!lifetimes.holds(sessionId) && sessionId !== this.bodyId) linger(sessionId);
+      if (!lifetimes.holds(sessionId)) linger(sessionId);
       endScope();
     }
     // A handler that uses the session after its reply has ended begins anew.

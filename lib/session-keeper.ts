@@ -77,6 +77,12 @@ export class SessionKeeper {
     if (!this.claims.isMine(sessionId)) return;
     this.#ended.add(sessionId);
     this.lifetimes.ended(sessionId);
+    this.letGo(sessionId);
+  }
+
+  /** Releases a session of which nothing is held any longer, once no request can be on the way for it. */
+  letGo(sessionId: string): void {
+    if (!this.claims.isMine(sessionId)) return;
     this.linger(sessionId);
     this.settled();
   }

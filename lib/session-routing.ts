@@ -135,7 +135,7 @@ export function composeSessionRouting(
   kind.agentSessions?.useAgentSessionClaims({
     cookieSessionId: (request) => sessionOf(request).cookieId,
     hold: (request, sessionId) => sessionOf(request).holdNamed(sessionId),
-    release: (sessionId) => void keeper.claims.release(sessionId),
+    release: (sessionId) => keeper.letGo(sessionId),
     settled: () => keeper.settled(),
   });
 
