@@ -162,8 +162,8 @@ export function composeSessionRouting(
     }
     if (current !== undefined) return current;
     throw new Error(
-      'routing.session() got a request that the session routing has not seen. Mount the routing ahead of it: ' +
-        'app.use(routing), or, for upgrades too, routing.listen(app) or routing.attach(server).',
+      'The session routing has not seen this request. Mount it ahead: app.use(routing), or, for upgrades too, ' +
+        'routing.listen(app) or routing.attach(server).',
     );
   }
 

@@ -266,6 +266,6 @@ describe('routing.session()', () => {
     const reply = await new Client().get(urlOf(server));
     server.close();
     expect(reply.status).to.equal(500);
-    expect(reply.text).to.include('Mount the routing ahead of it');
+    expect(reply.text).to.include('Mount it ahead: app.use(routing)');
   });
 });
