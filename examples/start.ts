@@ -1,9 +1,10 @@
 // The main job, `npm start`: the counter under concurrent episodes on one worker, on several, and on several with
-// session routing.
+// session routing; and episodes of an agent on several workers with that counter.
 import { SingleBar, Presets } from 'cli-progress';
 import { help, parseOptions, type MainJobOptions } from './main-job/options.ts';
 import { failures, toJson, toTable, type Report } from './main-job/report.ts';
-import { runCounter, type RunResult } from './main-job/run.ts';
+import { plans } from './main-job/plans.ts';
+import { runEpisodes, type RunResult } from './main-job/run.ts';
 
 const interruption = new AbortController();
 const interrupt = (signal: NodeJS.Signals) => interruption.abort(signal);
@@ -20,19 +21,15 @@ function optionsOrExit(): MainJobOptions {
 }
 
 async function run({ workers, episodes }: MainJobOptions): Promise<Report> {
-  const plans = [
-    { name: 'one-worker', workers: 1, routed: true },
-    { name: 'unrouted', workers, routed: false },
-    { name: 'routed', workers, routed: true },
-  ];
+  const all = plans(workers);
   const isWatched = Boolean(process.stdout.isTTY && process.stderr.isTTY);
   const bar = new SingleBar({ format: '{name} {bar} {value}/{total}', clearOnComplete: true }, Presets.shades_classic);
-  if (isWatched) bar.start(plans.length * episodes, 0, { name: '' });
+  if (isWatched) bar.start(all.length * episodes, 0, { name: '' });
   const runs: RunResult[] = [];
   try {
-    for (const plan of plans) {
-      const onProgress = (ended: number) => bar.update(runs.length * episodes + ended, { name: plan.name.padEnd(10) });
-      runs.push(await runCounter({ ...plan, episodes, onProgress, signal: interruption.signal }));
+    for (const plan of all) {
+      const onProgress = (ended: number) => bar.update(runs.length * episodes + ended, { name: plan.name.padEnd(14) });
+      runs.push(await runEpisodes({ ...plan, episodes, onProgress, signal: interruption.signal }));
     }
   } finally {
     bar.stop();

@@ -40,17 +40,22 @@ describe('examples/start.ts', () => {
     expect([status, stderr]).to.deep.equal([0, '']);
     const { runs, ...rest } = JSON.parse(stdout);
     expect(rest).to.deep.equal({ workers: 3, episodes: 40 });
-    const [oneWorker, unrouted, routed] = runs;
+    const [oneWorker, unrouted, routed, typed] = runs;
     const right = { reward1: 40, reward0: 0, claimsLeft: 0 };
     expect(oneWorker).to.deep.equal({ name: 'one-worker', ...right, forwarded: 0, local: 160 });
     const { reward1, reward0, ...others } = unrouted;
     expect(others).to.deep.equal({ name: 'unrouted', forwarded: 0, local: 160, claimsLeft: 0 });
     expect(reward1 + reward0).to.equal(40);
     expect(reward0).to.be.above(reward1);
-    const { forwarded, local, ...result } = routed;
-    expect(result).to.deep.equal({ name: 'routed', ...right });
-    expect(forwarded + local).to.equal(160);
-    expect(forwarded).to.be.above(80);
+    for (const [name, run] of [
+      ['routed', routed],
+      ['typed-episodes', typed],
+    ]) {
+      const { forwarded, local, ...result } = run;
+      expect(result).to.deep.equal({ name, ...right });
+      expect(forwarded + local).to.equal(160);
+      expect(forwarded).to.be.above(80);
+    }
     expect(stdout).to.equal(`${JSON.stringify({ ...rest, runs })}\n`);
     expect(runtimeDirectories()).to.deep.equal([]);
   });
@@ -127,13 +132,14 @@ describe('the report of the main job', () => {
   const oneWorker = { ...common, name: 'one-worker' };
   const unrouted = { ...common, name: 'unrouted', reward1: 9, reward0: 191 };
   const routed = { ...common, name: 'routed', forwarded: 600, local: 200 };
+  const typed = { ...routed, name: 'typed-episodes' };
 
   function report(...runs: Report['runs'][number][]): Report {
     return { workers: 4, episodes: 200, runs };
   }
 
   it('has nothing to say when all went as it must', () => {
-    expect(failures(report(oneWorker, unrouted, routed))).to.deep.equal([]);
+    expect(failures(report(oneWorker, unrouted, routed, typed))).to.deep.equal([]);
   });
 
   it('says what failed', () => {
@@ -141,6 +147,7 @@ describe('the report of the main job', () => {
       { ...oneWorker, reward1: 199, reward0: 1, problem: 'POST /verify: status 410' },
       { ...unrouted, reward1: 100, reward0: 100 },
       { ...routed, reward1: 198, reward0: 2, forwarded: 399, local: 401, claimsLeft: 3 },
+      { ...typed, reward1: 199, reward0: 1, problem: 'verify: status 410', forwarded: 0, local: 800, claimsLeft: 1 },
     );
     expect(failures(failed)).to.deep.equal([
       'one-worker: 1 of 200 episodes scored 0.0 (POST /verify: status 410).',
@@ -148,6 +155,9 @@ describe('the report of the main job', () => {
       'routed: 2 of 200 episodes scored 0.0.',
       'routed: 3 claims were left after the window.',
       'routed: only 399 of 800 requests after the seeds were forwarded.',
+      'typed-episodes: 1 of 200 episodes scored 0.0 (verify: status 410).',
+      'typed-episodes: 1 claims were left after the window.',
+      'typed-episodes: only 0 of 800 requests after the seeds were forwarded.',
     ]);
   });
 

@@ -1,7 +1,6 @@
 import type { Agent } from 'node:http';
-import fetch from 'node-fetch';
 import { z } from 'zod';
-import { CookieJar } from './cookie-jar.ts';
+import { Caller } from '../caller/caller.ts';
 
 /** How an episode went. */
 export interface EpisodeResult {
@@ -33,40 +32,21 @@ const verdict = z.object({ reward: z.number() });
  *
  * Never rejects: an episode that breaks off scores 0, and says why.
  */
-export async function runEpisode(options: EpisodeOptions): Promise<EpisodeResult> {
-  const { url, initialCount, agent, signal, requestSeconds = 60 } = options;
-  const jar = new CookieJar();
+export async function runEpisode({ url, initialCount, ...options }: EpisodeOptions): Promise<EpisodeResult> {
   const served = { local: 0, forwarded: 0 };
-
-  async function post(path: string, body: object): Promise<unknown> {
-    const timeout = AbortSignal.timeout(requestSeconds * 1_000);
-    try {
-      const response = await fetch(url + path, {
-        method: 'POST',
-        headers: { 'Content-Type': 'application/json', ...(jar.header && { Cookie: jar.header }) },
-        body: JSON.stringify(body),
-        agent,
-        signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
-      });
-      jar.merge(response.headers.raw()['set-cookie'] ?? []);
-      const servedBy = response.headers.get('x-served-by');
+  const counter = new Caller(url, {
+    ...options,
+    onHead(path, servedBy) {
       if (servedBy !== null && path !== '/seed_session')
         served[/forwarded/.test(servedBy) ? 'forwarded' : 'local'] += 1;
-      const text = await response.text();
-      if (!response.ok) throw new Error(`status ${response.status}, ${text.slice(0, 200)}`);
-      return JSON.parse(text);
-    } catch (error) {
-      const { message } = timeout.aborted ? new Error(`no reply in ${requestSeconds} s`) : (error as Error);
-      throw new Error(`POST ${path}: ${message}`, { cause: error });
-    }
-  }
-
+    },
+  });
   try {
-    await post('/seed_session', { initial_count: initialCount });
-    await post('/increment_counter', { count: 1 });
-    await post('/increment_counter', { count: 2 });
-    await post('/get_counter_value', {});
-    const reply = verdict.safeParse(await post('/verify', { expected_count: initialCount + 3 }));
+    await counter.post('/seed_session', { initial_count: initialCount });
+    await counter.post('/increment_counter', { count: 1 });
+    await counter.post('/increment_counter', { count: 2 });
+    await counter.post('/get_counter_value', {});
+    const reply = verdict.safeParse(await counter.post('/verify', { expected_count: initialCount + 3 }));
     if (!reply.success) throw new Error('POST /verify: the reply holds no reward');
     return { ...served, reward: reply.data.reward === 1 ? 1 : 0 };
   } catch (error) {

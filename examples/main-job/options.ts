@@ -11,9 +11,10 @@ export interface MainJobOptions {
 export const help = `Usage: npm start -- [--workers N] [--episodes N] [--json]
 
 Runs the counter of examples/counter under concurrent episodes three times: on one
-worker, on several workers without session routing, and on several with it.
+worker, on several workers without session routing, and on several with it. Then runs
+the episodes of examples/episode: an agent calls the counter, both on several workers.
 
-  --workers N    worker processes of the last two, 2 to 64 (default: 4)
+  --workers N    worker processes of each server but the first, 2 to 64 (default: 4)
   --episodes N   episodes of each run, 1 to 10000 (default: 200)
   --json         prints one JSON object and nothing else (npm: npm start --silent)
   --help         shows this text

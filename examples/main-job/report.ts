@@ -37,7 +37,7 @@ export function toTable({ workers, episodes, runs }: Report): string {
       .join('  '),
   );
   return [
-    `${episodes} concurrent episodes; one worker, then ${workers} without and with session routing.`,
+    `${episodes} concurrent episodes; one worker, then ${workers} without and with session routing, then an agent on ${workers}.`,
     'Requests are counted after the seeds, claims a window after the last request.',
     '',
     ...lines,
@@ -57,7 +57,7 @@ export function failures({ workers, runs }: Report): string[] {
       found.push(`${name}: ${reward0} of ${reward1 + reward0} episodes scored 0.0${reason}.`);
     }
     if (claimsLeft > 0) found.push(`${name}: ${claimsLeft} claims were left after the window.`);
-    if (name === 'routed' && forwarded < leastForwarded(workers) * (forwarded + local)) {
+    if ((name === 'routed' || name === 'typed-episodes') && forwarded < leastForwarded(workers) * (forwarded + local)) {
       found.push(`${name}: only ${forwarded} of ${forwarded + local} requests after the seeds were forwarded.`);
     }
   }

@@ -1,13 +1,13 @@
-import { Agent } from 'node:http';
 import { setTimeout as wait } from 'node:timers/promises';
-import { startCounterServer, type CounterServer } from './counter-server.ts';
-import { runEpisode } from './episode.ts';
+import type { StartServer } from '../episode/servers.ts';
+import type { EpisodeResult } from './episode.ts';
+import { startServer, type ServerProcess } from '../processes/server-process.ts';
 
 export interface RunOptions {
   readonly name: string;
-  readonly workers: number;
-  readonly routed: boolean;
   readonly episodes: number;
+  /** Starts the servers that the run needs. Resolves to what runs an episode, given its number. */
+  readonly prepare: (start: StartServer, signal: AbortSignal) => Promise<(number: number) => Promise<EpisodeResult>>;
   /** Told after each episode how many have ended. */
   readonly onProgress?: (ended: number) => void;
   readonly signal: AbortSignal;
@@ -33,26 +33,28 @@ export interface RunResult {
 /** How long sessions are remembered after their last request, and how long to wait for the claims to go after that. */
 const windowSeconds = 2;
 const graceSeconds = 5;
-/** Connections at once, of all episodes: fewer than a listening socket lets wait. */
-const mostConnections = 256;
 
 /**
- * Runs all episodes at the same time, each request on a new connection, against a server of its own.
+ * Runs all episodes at the same time, against servers of their own.
  *
- * @throws Error if the server does not start, and the signal's reason if it is aborted. The server is stopped anyway.
+ * @throws Error if a server does not start, and the signal's reason if it is aborted. The servers are stopped anyway.
  */
-export async function runCounter(options: RunOptions): Promise<RunResult> {
-  const { name, workers, routed, episodes, onProgress, signal } = options;
+export async function runEpisodes({ name, episodes, prepare, onProgress, signal }: RunOptions): Promise<RunResult> {
   signal.throwIfAborted();
-  const server = await startCounterServer({ workers, routed, windowSeconds, signal });
-  try {
+  const servers: ServerProcess[] = [];
+  const start: StartServer = async (file, env) => {
+    const server = await startServer({ file, env: { WINDOW_SECONDS: `${windowSeconds}`, ...env }, signal });
+    servers.push(server);
     signal.throwIfAborted();
-    const agent = new Agent({ keepAlive: false, maxSockets: mostConnections });
+    return server;
+  };
+  try {
+    const runEpisode = await prepare(start, signal);
     const began = performance.now();
     let ended = 0;
     const results = await Promise.all(
-      Array.from({ length: episodes }, async (_, initialCount) => {
-        const result = await runEpisode({ url: server.url, initialCount, agent, signal });
+      Array.from({ length: episodes }, async (_, number) => {
+        const result = await runEpisode(number);
         onProgress?.(++ended);
         return result;
       }),
@@ -67,20 +69,20 @@ export async function runCounter(options: RunOptions): Promise<RunResult> {
       reward0: episodes - reward1,
       forwarded: sum(results.map(({ forwarded }) => forwarded)),
       local: sum(results.map(({ local }) => local)),
-      claimsLeft: await claimsLeft(server, signal),
+      claimsLeft: await claimsLeft(servers, signal),
       seconds,
       ...(problem !== undefined && { problem }),
     };
   } finally {
-    await server.stop();
+    await Promise.all(servers.map((server) => server.stop()));
   }
 }
 
 /** Waits until no session is claimed, or the window and some grace are over. Returns how many are claimed then. */
-async function claimsLeft(server: CounterServer, signal: AbortSignal): Promise<number> {
+async function claimsLeft(servers: readonly ServerProcess[], signal: AbortSignal): Promise<number> {
   const end = performance.now() + (windowSeconds + graceSeconds) * 1_000;
   for (;;) {
-    const claims = await server.claims();
+    const claims = sum(await Promise.all(servers.map((server) => server.claims())));
     if (claims === 0 || performance.now() > end) return claims;
     await wait(50, undefined, { signal });
   }

@@ -1,47 +1,44 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 
-const serverFile = fileURLToPath(new URL('server.ts', import.meta.url));
+const tsx = pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href;
+const childFile = fileURLToPath(new URL('child.ts', import.meta.url));
 
-export interface CounterServerOptions {
-  readonly workers: number;
-  /** Whether the workers route sessions. */
-  readonly routed: boolean;
-  /** How long the server remembers a session that is not open. */
-  readonly windowSeconds: number;
+export interface ServerProcessOptions {
+  /** The file, below `examples/`. One that is called `server.ts` has workers. */
+  readonly file: string;
+  /** What it is told by its environment, besides that it is to listen on a free port. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
   /** Stops the server once it is aborted. */
   readonly signal: AbortSignal;
 }
 
-/** The server of examples/counter, in a process tree of its own. */
-export interface CounterServer {
+/** A server of the examples, in a process tree of its own. */
+export interface ServerProcess {
   readonly url: string;
   /** How many sessions are claimed at this moment. */
   claims(): Promise<number>;
   /** Ends the processes, and with them the runtime directory. */
   stop(): Promise<void>;
+  /** Resolves when the server has ended, for whatever reason. */
+  readonly ended: Promise<unknown>;
 }
 
 /**
- * Starts the server on a free port.
+ * Starts a server of the examples on a free port.
  *
- * @returns when every worker listens
+ * @returns when it, or every worker of it, listens
  * @throws Error if the server exits before
  */
-export async function startCounterServer(options: CounterServerOptions): Promise<CounterServer> {
-  const { workers, routed, windowSeconds, signal: abortion } = options;
-  const child = spawn(process.execPath, ['--import', import.meta.resolve('tsx'), serverFile], {
-    env: {
-      ...process.env,
-      PORT: '0',
-      WORKERS: `${workers}`,
-      WINDOW_SECONDS: `${windowSeconds}`,
-      ROUTING: routed ? 'on' : 'off',
-    },
+export async function startServer({ file, env = {}, signal: abortion }: ServerProcessOptions): Promise<ServerProcess> {
+  const hasWorkers = file.endsWith('/server.ts');
+  const child = spawn(process.execPath, ['--import', tsx, childFile, file], {
+    env: { ...process.env, ...env, PORT: '0' },
     stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
     detached: true, // Ctrl-C is for this process, which stops the server in order
   });
@@ -57,26 +54,29 @@ export async function startCounterServer(options: CounterServerOptions): Promise
     lines.on('line', (line) => {
       url ??= / listens on (http:\S+)$/.exec(line)?.[1];
       directory ??= / Runtime directory: (.+)$/.exec(line)?.[1];
-      if (url !== undefined && directory !== undefined) resolve();
+      if (url !== undefined && (directory !== undefined || !hasWorkers)) resolve();
     });
   });
   await Promise.race([
     ready,
     exited.then(([code, signal]) => {
-      throw new Error(`The counter server ended before it listened (${signal ?? `exit status ${code}`}).`);
+      const name = `${dirname(file)} server`;
+      throw new Error(`The ${name} ended before it listened (${signal ?? `exit status ${code}`}).`);
     }),
   ]);
 
   return {
     url: url ?? '',
     async claims() {
+      if (directory === undefined) return 0;
       // Workers that route nothing make no folder for claims. That the directory itself is missing would be a fault.
-      const files = await readdir(directory ?? '', { recursive: true });
-      return files.filter((file) => dirname(file) === 'session-claims').length;
+      const files = await readdir(directory, { recursive: true });
+      return files.filter((found) => dirname(found) === 'session-claims').length;
     },
     async stop() {
       kill();
       await exited;
     },
+    ended: exited,
   };
 }

@@ -1,10 +1,27 @@
 /** The cookies of one client of one server: names and values, without the rules of a browser. */
 export class CookieJar {
-  readonly #values = new Map<string, string>();
+  readonly #values: Map<string, string>;
+
+  /** @param cookies what the jar holds at first, by name */
+  constructor(cookies: Readonly<Record<string, string>> = {}) {
+    this.#values = new Map(Object.entries(cookies));
+  }
+
+  /** What a client sent as `Cookie`. */
+  static of(header = ''): CookieJar {
+    const jar = new CookieJar();
+    jar.merge(header.split(';'));
+    return jar;
+  }
 
   /** What to send as `Cookie`. */
   get header(): string {
     return [...this.#values].map(([name, value]) => `${name}=${value}`).join('; ');
+  }
+
+  /** All cookies, by name. */
+  get cookies(): Record<string, string> {
+    return Object.fromEntries(this.#values);
   }
 
   /**
