@@ -16,16 +16,18 @@ export function checked<Schema extends z.ZodObject>(
   if (issue?.code === 'unrecognized_keys') {
     const [unknown = ''] = issue.keys;
     const keys = Object.keys(schema.shape);
-    const meant = keys.find((key) => contains(key, unknown)) ?? keys.find((key) => beginsAlike(key, unknown));
+    const meant =
+      keys.find((key) => contains(key, unknown)) ??
+      keys.find((key) => contains(unknown, key)) ??
+      keys.find((key) => beginsAlike(key, unknown));
     throw new TypeError(`${caller} has no option "${unknown}"${meant ? `; did you mean "${meant}"?` : ''}`);
   }
   const key = issue?.path.map(String).join('.');
   throw new TypeError(`${caller}: ${key ? `option "${key}"` : 'the options'}: ${issue?.message ?? 'refused'}`);
 }
 
-function contains(key: string, written: string): boolean {
-  const [a, b] = [key.toLowerCase(), written.toLowerCase()];
-  return a.includes(b) || b.includes(a);
+function contains(whole: string, part: string): boolean {
+  return whole.toLowerCase().includes(part.toLowerCase());
 }
 
 function beginsAlike(key: string, written: string): boolean {
