@@ -691,6 +691,31 @@ describe('AgentSessions', () => {
     expect(reply.json).to.match(/mounted below a path, give the kind that basePath/);
   });
 
+  it('answer their refusals themselves, where the app has no handler for them', async () => {
+    const { url, close } = await one(new AgentSessions(hooks));
+    await new Client().post(`${url}/v1/agent_sessions/close`, closeOf('s'));
+    const reply = await new Client().post(`${url}/v1/agent_sessions`, seedOf('s'));
+    await close();
+    expectRefusal(reply, 'AGENT_SESSION_CLOSED', 'Agent session is already closed');
+  });
+
+  it('leave what the seed was, whatever the app does to the body later', async () => {
+    const bodies: { sandbox_access: { connection: { descriptor: { list: number[] } } } }[] = [];
+    const sessions = new AgentSessions(hooks);
+    const { url, close } = await one(sessions, (app, routing) => {
+      app.use(routing, routing.session({ resave: false, saveUninitialized: false }), express.json());
+      app.use((request, _response, next) => next(void bodies.push(request.body)));
+      app.use(sessions.router());
+    });
+    const connection = { kind: 'direct', provider_config_ref: 'ref', descriptor: { list: [1] } };
+    const seed = seedOf('s', { sandbox_access: { connection } });
+    await new Client().post(`${url}/v1/agent_sessions`, seed);
+    bodies[0]?.sandbox_access.connection.descriptor.list.push(2);
+    const again = await new Client().post(`${url}/v1/agent_sessions`, seed);
+    await close();
+    expect(again.status).to.equal(200);
+  });
+
   it('take a body that the app has parsed', async () => {
     const sessions = new AgentSessions(hooks);
     const workers = await startWorkers((routing) => appWith(routing, (app) => void app.use(sessions.router())), {
