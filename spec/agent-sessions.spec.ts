@@ -214,7 +214,7 @@ function unrolled(reply: Reply, id: string, rolls: boolean): Reply {
 async function expectAnswer(answer: Answer, id: string, send: () => Promise<Reply>, rolls: boolean): Promise<Reply> {
   const before = agents.calls.length;
   const reply = unrolled(await send(), id, rolls);
-  const ran = agents.calls.slice(before);
+  const ran = agents.calls.slice(before).filter((call) => call.id === id);
   if (answer === 'issues') {
     expect(reply.status, reply.text).to.equal(422);
     expect(reply.json.detail).to.be.an('array').with.length(1);
@@ -235,8 +235,8 @@ async function expectAnswer(answer: Answer, id: string, send: () => Promise<Repl
 async function seen(id: string, state: string): Promise<object> {
   const { status, json } = await agents.activate({ cookie: agentCookie(id) });
   // A receipt whose window has passed may go at any time.
-  const size = state === 'closed a window ago' ? 0 : agents.size();
-  return { status, session: json.session, code: json.code, size };
+  const isHeld = state !== 'closed a window ago' && agents.sessions.map((each) => each.holdsAgentSession(id));
+  return { status, session: json.session, code: json.code, isHeld };
 }
 
 for (const [workers, setup] of Object.entries(setups)) {
@@ -284,13 +284,13 @@ for (const [workers, setup] of Object.entries(setups)) {
           const id = newId();
           await reach[state]?.(id);
           const cookie = agentCookie(id);
-          const ran = agents.calls.length;
+          const ran = agents.ran().filter((call) => call.endsWith(` ${id}`));
           for (const prefix of ['', '/ng-rollout/r1']) {
             const reply = await agents.activate({ cookie, prefix });
             if (state === 'open') expect(reply.json).to.deep.equal({ worker: agents.holder, session: id });
             else expectRefusal(unrolled(reply, id, app.endsWith('rolling')), ...notOpen);
           }
-          expect(agents.calls.length).to.equal(ran);
+          expect(agents.ran().filter((call) => call.endsWith(` ${id}`))).to.deep.equal(ran);
         }
         expectRefusal(await agents.activate({ cookie: agentCookie('') }), ...invalid);
       });
@@ -498,6 +498,33 @@ for (const [workers, setup] of Object.entries(setups)) {
         expect(agents.ran()).to.deep.equal([`seed ${id}`, `admit ${id}`]);
       });
     }
+
+    it('take any ID that is well-formed, and give it back by the cookie', async () => {
+      const strange = [
+        'a b',
+        'ünï 漢 😀',
+        'agent:',
+        'agent:x',
+        '__proto__',
+        'constructor',
+        `'";,=%\\`,
+        '\0',
+        '../x',
+        ' ',
+      ];
+      for (const id of [...strange, 'x'.repeat(4096)]) {
+        await agents.seedSession(id, held());
+        const seed = await agents.seedSession(id);
+        expect(namedIn(seed)).to.equal(`agent:${id}`);
+        const cookie = seed.setCookies[0]?.split(';', 1)[0];
+        expect((await agents.activate({ cookie })).json).to.deep.equal({ worker: agents.holder, session: id });
+        expect((await agents.closeSession(id, { cookie })).json).to.deep.equal(receiptOf(id, result(id)));
+      }
+      for (const id of ['\ud800', 'x'.repeat(4097)]) {
+        const reply = await agents.seedSession(id);
+        expect([reply.status, reply.json.code, reply.setCookies]).to.deep.equal([400, 'SESSION_ID_INVALID', []]);
+      }
+    });
 
     it('answer on each path of their routes, however it is written', async () => {
       const prefixes = ['', '/ng-rollout/r1', '/ng-rollout/r1/training-token-capture', '/NG-Rollout/r%201'];
@@ -714,6 +741,14 @@ describe('AgentSessions', () => {
     const again = await new Client().post(`${url}/v1/agent_sessions`, seed);
     await close();
     expect(again.status).to.equal(200);
+  });
+
+  it('close a session without express-session, and so without a cookie', async () => {
+    const sessions = new AgentSessions(hooks);
+    const { url, close } = await one(sessions, (app, routing) => void app.use(routing, sessions.router()));
+    const reply = await new Client().post(`${url}/v1/agent_sessions/close`, closeOf('s'));
+    await close();
+    expect([reply.status, reply.json, reply.setCookies]).to.deep.equal([200, receiptOf('s'), []]);
   });
 
   it('take a body that the app has parsed', async () => {

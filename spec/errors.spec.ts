@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import express from 'express';
 import { createServer, type RequestListener, type ServerResponse } from 'node:http';
 import { connect } from 'node:net';
-import { refusalBytes, refuse, SessionRoutingError, type RefusalCode } from '../lib/errors.ts';
+import { refusalBytes, refusalHandler, refuse, SessionRoutingError, type RefusalCode } from '../lib/errors.ts';
 import { listening, portOf, send, type RawReply } from './fixtures/routed.ts';
 
 const statuses: Record<RefusalCode, number> = {
@@ -129,6 +129,70 @@ describe('refuse()', () => {
       refuse(response, gone);
     }).catch((error: unknown) => error);
     expect(failure).to.have.property('code', 'ECONNRESET');
+  });
+});
+
+describe('refusalHandler', () => {
+  /** The reply of an app whose handler throws, or does something else, and what its own error handler gets. */
+  async function replyTo(handler: express.RequestHandler): Promise<{ reply: RawReply; passedOn: unknown[] }> {
+    const passedOn: unknown[] = [];
+    const app = express().set('env', 'test');
+    app.use(handler);
+    app.use(refusalHandler);
+    const answerError: express.ErrorRequestHandler = (error, _request, response, next) => {
+      passedOn.push(error);
+      if (response.headersSent) next(error);
+      else response.status(500).end();
+    };
+    app.use(answerError);
+    return { reply: await replyOf(app), passedOn };
+  }
+
+  const closed = new SessionRoutingError('AGENT_SESSION_CLOSED', 'Agent session is already closed');
+
+  it('answers a refusal with its problem document', async () => {
+    const { reply, passedOn } = await replyTo(() => {
+      throw closed;
+    });
+    expect([reply.status, reply.json]).to.deep.equal([409, closed.toJSON()]);
+    expect(field(reply, 'content-type')).to.equal('application/problem+json');
+    expect(passedOn).to.deep.equal([]);
+  });
+
+  it('answers one that comes by next() or by a promise, too', async () => {
+    for (const handler of [
+      (_request: unknown, _response: unknown, next: (error: unknown) => void) => next(closed),
+      () => Promise.reject(closed),
+    ]) {
+      expect((await replyTo(handler as express.RequestHandler)).reply.json).to.deep.equal(closed.toJSON());
+    }
+  });
+
+  it('passes on every other error, though it look like a refusal', async () => {
+    for (const error of [new Error('no'), closed.toJSON(), Object.assign(new Error('no'), { code: closed.code })]) {
+      const { reply, passedOn } = await replyTo(() => {
+        throw error;
+      });
+      expect(reply.status).to.equal(500);
+      expect(passedOn).to.have.length(1);
+      expect(passedOn[0]).to.equal(error);
+    }
+  });
+
+  it('passes on a refusal that comes after the reply has begun', async () => {
+    const passedOn: unknown[] = [];
+    const server = await listening(
+      createServer((request, response) => {
+        response.write('begun');
+        refusalHandler(closed, request, response, (error) => {
+          passedOn.push(error);
+          response.end();
+        });
+      }),
+    );
+    const reply = await send({ to: portOf(server) });
+    server.close();
+    expect([reply.status, reply.text, passedOn]).to.deep.equal([200, 'begun', [closed]]);
   });
 });
 

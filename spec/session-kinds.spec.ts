@@ -3,7 +3,16 @@ import type express from 'express';
 import { randomUUID } from 'node:crypto';
 import { monotonicSeconds } from '../lib/seconds.ts';
 import type { RoutedSessionOptions } from '../lib/session-cookie.ts';
-import { resources, web, type ResourcesOptions, type SessionKind } from '../lib/session-kinds.ts';
+import { AgentSessionLifetimes } from '../lib/agent-lifetimes.ts';
+import { AgentSessions } from '../lib/agent-sessions.ts';
+import {
+  agent,
+  resources,
+  web,
+  type AgentOptions,
+  type ResourcesOptions,
+  type SessionKind,
+} from '../lib/session-kinds.ts';
 import type { RoutingInternals, SessionRouting } from '../lib/session-routing.ts';
 import {
   appWith,
@@ -63,6 +72,70 @@ describe('resources()', () => {
     one.served('s', { method: 'POST', path: '/seed_session', headers: {} }, 200);
     expect([one.holds('s'), other.holds('s')]).to.deep.equal([true, false]);
   });
+});
+
+describe('agent()', () => {
+  const newSessions = (): AgentSessions<object> => new AgentSessions({ seed: () => ({}), close: () => undefined });
+
+  it('reads the session from the bodies of seeds and closes, and from no other', () => {
+    const { namesSessionInBody, bodyField } = agent({ sessions: newSessions() });
+    expect(bodyField).to.equal('agent_session_id');
+    for (const path of ['/v1/agent_sessions', '/v1/agent_sessions/close', '/V1/Agent_sessions/']) {
+      for (const prefix of ['', '/ng-rollout/r1', '/ng-rollout/r1/training-token-capture']) {
+        expect(namesSessionInBody('POST', prefix + path)).to.equal(true);
+        expect(namesSessionInBody('GET', prefix + path)).to.equal(false);
+      }
+    }
+    for (const path of ['/v1/responses', '/v1/agent_sessions/finish', '/ng-rollout/a/b/c/v1/agent_sessions', '/run']) {
+      expect(namesSessionInBody('POST', path)).to.equal(false);
+    }
+  });
+
+  it('names its cookie agent.sid, routes no ordinary session, and leaves its claims to the end of the server', () => {
+    const kind = agent({ sessions: newSessions() });
+    expect(kind).to.include({ kind: 'agent', cookieName: 'agent.sid', cookies: 'router', routesNewSessions: false });
+    expect(kind.mismatch).to.equal('agent_session_id does not match the session cookie');
+    expect(kind.claimsExpireSeconds).to.equal(undefined);
+  });
+
+  it('tells the express-session ID of an agent session from that of an ordinary one', () => {
+    const { expressIdOf, sessionIdOf } = agent({ sessions: newSessions() });
+    for (const id of ['s', 'agent:s', 'ü', ':']) {
+      expect(expressIdOf(id)).to.equal(`agent:${id}`);
+      expect(sessionIdOf(expressIdOf(id))).to.equal(id);
+    }
+    expect(sessionIdOf('agent:')).to.equal('');
+    for (const ordinary of ['s', 'Agent:s', ' agent:s', 'agent', '']) expect(sessionIdOf(ordinary)).to.equal(undefined);
+  });
+
+  it('lets the records of the sessions decide how long they live', () => {
+    const sessions = newSessions();
+    const kind = agent({ sessions });
+    expect(kind.agentSessions).to.equal(sessions);
+    expect(kind.createLifetimes(monotonicSeconds)).to.be.instanceOf(AgentSessionLifetimes);
+  });
+
+  it('takes a base path with a slash at its end or without', () => {
+    expect(agent({ sessions: newSessions(), basePath: '/api/' }).basePath).to.equal('/api');
+    expect(agent({ sessions: newSessions() }).basePath).to.equal('');
+  });
+
+  const refused: Record<string, [object | undefined, RegExp]> = {
+    'no options': [undefined, /^agent\(\): option "sessions": must hold the records of agent sessions/],
+    'no sessions': [{}, /^agent\(\): option "sessions"/],
+    'sessions that are null': [{ sessions: null }, /^agent\(\): option "sessions"/],
+    'sessions that hold no records': [{ sessions: new Map() }, /^agent\(\): option "sessions"/],
+    'a base path without a slash': [{ sessions: newSessions(), basePath: 'api' }, /^agent\(\): option "basePath"/],
+    'an unknown option': [
+      { session: newSessions(), sessions: newSessions() },
+      /no option "session"; did you mean "sessions"/,
+    ],
+  };
+  for (const [what, [options, message]] of Object.entries(refused)) {
+    it(`refuses ${what}`, () => {
+      expect(() => agent(options as AgentOptions)).to.throw(TypeError, message);
+    });
+  }
 });
 
 describe('web()', () => {
