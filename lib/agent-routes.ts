@@ -49,12 +49,21 @@ function route<Schema extends z.ZodType>(
   return function agentSessionRoute(request, response, next) {
     const { success, data, error } = schema.safeParse(request.body, { reportInput: true });
     if (!success) return refuseBody(response, bodyIssues(error.issues));
-    // Express 4 does not await, and both take some of what can be thrown for no error.
+    // Express 4 does not await.
     answer(request, data).then(
       (reply) => void response.json(reply),
-      (error: unknown) => next(error instanceof Object ? error : new Error(`A hook threw ${String(error)}`)),
+      (error: unknown) => next(errorOf(error)),
     );
   };
+}
+
+/**
+ * What a hook has thrown, for Express, which takes `'route'`, `undefined` and the like for no error. An object is passed on
+ * as it is: it may be an error of another realm, or have no prototype to become a text by.
+ */
+function errorOf(thrown: unknown): unknown {
+  const isObject = (typeof thrown === 'object' && thrown !== null) || typeof thrown === 'function';
+  return isObject ? thrown : new Error(`A hook threw ${String(thrown)}`);
 }
 
 const answerParseError: ErrorRequestHandler = function answerParseError(error, _request, response, next) {

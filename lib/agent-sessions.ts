@@ -1,6 +1,6 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { IncomingMessage } from 'node:http';
-import { isDeepStrictEqual } from 'node:util';
+import { inspect, isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import type { AgentSessionClaims, AgentSessionHolder } from './agent-lifetimes.ts';
 import { agentRoutes } from './agent-routes.ts';
@@ -319,6 +319,6 @@ function warnOfClose(error: unknown): void {
   process.emitWarning('The close of an agent session that failed to open has failed. It is tried again.', {
     type: 'SessionRoutingWarning',
     code: 'AGENT_SESSION_CLOSE_FAILED',
-    detail: error instanceof Error ? (error.stack ?? error.message) : String(error),
+    detail: inspect(error), // there is no text of an object without a prototype
   });
 }
