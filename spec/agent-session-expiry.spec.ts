@@ -301,6 +301,7 @@ for (const [where, setup] of Object.entries(setups)) {
       throws: () => {
         throw new Error('not now');
       },
+      'rejects with an object without a prototype': () => Promise.reject(Object.create(null) as Error),
       'rejects with nothing': () => Promise.reject(undefined as unknown as Error),
     };
     for (const [what, fails] of Object.entries(failures)) {

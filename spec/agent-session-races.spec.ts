@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import express from 'express';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
+import { runInNewContext } from 'node:vm';
 import { AgentSessionSetupError } from '../lib/agent-sessions.ts';
 import { SessionRoutingError } from '../lib/errors.ts';
 import {
@@ -311,9 +312,13 @@ for (const [where, setup] of Object.entries(setups)) {
 
     const boom = new Error('boom');
     const unusual = { message: 'unusual', status: 422 };
+    const foreign: unknown = runInNewContext("new Error('foreign')");
+    const bare: unknown = Object.assign(Object.create(null), { message: 'bare' });
     const thrown: Record<string, [unknown, { status?: number; message: string }]> = {
       'an error': [boom, boom],
       'an error with a status': [unusual, unusual],
+      'an error of another realm': [foreign, { message: 'foreign' }],
+      'an object without a prototype': [bare, { message: 'bare' }],
       undefined: [undefined, { message: 'A hook threw undefined' }],
       null: [null, { message: 'A hook threw null' }],
       'what Express takes for a way out of the route': ['route', { message: 'A hook threw route' }],
@@ -330,7 +335,7 @@ for (const [where, setup] of Object.entries(setups)) {
     ): void {
       expect([reply.status, reply.json]).to.deep.equal([status, { failed: message }]);
       expect(reply.setCookies).to.deep.equal([]);
-      if (value instanceof Object) expect(agents.errors.at(-1)).to.equal(value);
+      if (typeof value === 'object' && value !== null) expect(agents.errors.at(-1)).to.equal(value);
       else expect(agents.errors.at(-1)).to.be.instanceOf(Error);
     }
 

@@ -49,7 +49,7 @@ const reach: Record<string, (id: string) => Promise<void>> = {
   async 'failed to close'(id) {
     await reach['open']?.(id);
     const { close } = agents.hooks;
-    agents.hooks.close = () => Promise.reject(new Error('not now'));
+    agents.hooks.close = (state) => (state.id === id ? Promise.reject(new Error('not now')) : close(state));
     expect((await agents.closeSession(id, held())).status).to.equal(500);
     agents.hooks.close = close;
   },
@@ -195,6 +195,7 @@ const setups: Record<string, AgentOptions> = {
 /** Express-sessions that set more cookies than the default one, and apps that look at more sessions. */
 const readers: Record<string, AgentOptions> = {
   'a plain app': {},
+  'the middleware alone': { middlewareOnly: true },
   'saveUninitialized and rolling': { session: () => ({ saveUninitialized: true, rolling: true }) },
   'an app that reads every session ID': {
     ahead: (app) => void app.use((request, _response, next) => next(void request.sessionID)),
@@ -353,6 +354,16 @@ for (const [workers, setup] of Object.entries(setups)) {
       await agents.seedSession(id);
       await agents.closeSession(id);
       expect(agents.calls.map(({ worker }) => worker)).to.deep.equal([agents.holder, agents.holder, agents.holder]);
+    });
+
+    it('send no cookie with a reply that has failed, though rolling would set it anew', async () => {
+      await agents.close();
+      agents = await start({ ...setup, session: () => ({ saveUninitialized: true, rolling: true }) });
+      const id = newId();
+      await agents.seedSession(id, held());
+      agents.hooks.close = () => Promise.reject(new Error('no close'));
+      const reply = await agents.closeSession(id, { cookie: agentCookie(id) });
+      expect([reply.status, reply.setCookies]).to.deep.equal([500, []]);
     });
 
     it('send no cookie with a reply that has failed', async () => {
