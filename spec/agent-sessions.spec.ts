@@ -20,7 +20,7 @@ import {
   type AgentState,
   type Sent,
 } from './fixtures/agent-workers.ts';
-import { appWith, Client, secret, startWorkers, type Reply } from './fixtures/routed.ts';
+import { appWith, Client, portOf, secret, send, startWorkers, type Reply, type Worker } from './fixtures/routed.ts';
 
 const windowSeconds = 300;
 
@@ -310,6 +310,30 @@ for (const [workers, setup] of Object.entries(setups)) {
         expect(reply.setCookies).to.deep.equal([]);
       }
       expect(agents.claims()).to.deep.equal([]);
+    });
+
+    it('have the state for an upgrade, too', async () => {
+      agents.all.forEach(({ server }, worker) => {
+        server.on('upgrade', (request, socket) => {
+          let text: string | undefined;
+          try {
+            text = agents.sessions[worker]?.current(request)?.id;
+          } catch (error) {
+            text = (error as Error).message;
+          }
+          socket.end(`HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n${worker}: ${text}`);
+        });
+      });
+      const id = newId();
+      await agents.seedSession(id, held());
+      const upgrade = async (cookie: string): Promise<string> => {
+        const to = portOf((agents.all[0] as Worker).server);
+        return (await send({ to, fields: ['Connection', 'Upgrade', 'Upgrade', 'any', 'Cookie', cookie] })).text;
+      };
+      expect(await upgrade(agentCookie(id))).to.equal(`${agents.holder}: ${id}`);
+      expect(await upgrade(agentCookie('unknown'))).to.equal('0: Unknown or closing agent_session_id');
+      expect(await upgrade(ordinaryCookie)).to.equal('0: undefined');
+      expect(await upgrade(agentCookie(''))).to.include('"AGENT_SESSION_MARKER_INVALID"');
     });
 
     it('say Set-Cookie once, with the marked ID, on a seed, its equal, and a fresh close', async () => {

@@ -94,6 +94,7 @@ describe('the options of sessionRouting()', () => {
     [{ secret, runtimeDir: '/run' }, 'has no option "runtimeDir"; did you mean "runtimeDirectory"?'],
     [{ secret, limit: 1 }, 'has no option "limit"; did you mean "bodyLimit"?'],
     [{ secret, Name: 'sid' }, 'has no option "Name"; did you mean "name"?'],
+    [{ secret, cookieName: 'sid' }, 'has no option "cookieName"; did you mean "name"?'],
     [{ secret, route: false }, 'has no option "route"'],
     [{ secret, cookie: {} }, /has no option "cookie"$/],
     [{ secret, resave: false }, /has no option "resave"$/],
