@@ -707,7 +707,7 @@ describe('AgentSessions', () => {
     const request = { headers: {} } as express.Request;
     expect(() => sessions.current(request)).to.throw(Error, /belong to no session routing/);
     sessionRouting({ secret, kind: agent({ sessions }) });
-    expect(() => sessions.current(request)).to.throw(Error, /request that the session routing has not seen/);
+    expect(() => sessions.current(request)).to.throw(Error, /The session routing has not seen this request/);
   });
 
   /** One worker with the routes alone, whose error handler tells what went wrong. */
