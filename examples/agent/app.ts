@@ -3,7 +3,7 @@
 import type { AddressInfo } from 'node:net';
 import express from 'express';
 import { agent, AgentSessions, refusalHandler, sessionRouting } from 'express-session-routing';
-import { answerError } from '../counter/routes.ts';
+import { answerError, servedBy } from '../counter/routes.ts';
 import { agentRoutes } from './routes.ts';
 import { closeSession, openSession, type AgentState } from './simple-agent.ts';
 
@@ -20,11 +20,7 @@ const routing = sessionRouting({ secret: SESSION_SECRET, kind: agent({ sessions 
 const app = express();
 app.use(routing);
 app.use(routing.session({ resave: false, saveUninitialized: false }));
-app.use((req, res, next) => {
-  // Only for you to see, and for `npm start` to count.
-  res.set('X-Served-By', `worker ${process.pid}${routing.isForwarded(req) ? ', forwarded' : ''}`);
-  next();
-});
+app.use(servedBy(routing));
 app.use(sessions.router());
 app.use(express.json({ limit: '50mb' }));
 const ownUrl = (): string => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;

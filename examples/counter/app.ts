@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import express from 'express';
 import { resources, sessionRouting } from 'express-session-routing';
 import { Counters } from './counter.ts';
-import { answerError, counterRoutes } from './routes.ts';
+import { answerError, counterRoutes, servedBy } from './routes.ts';
 
 const { PORT = '3000', SESSION_SECRET = 'for development only', WINDOW_SECONDS = '300', STRICT, ROUTING } = process.env;
 const closeRetryWindowSeconds = Number(WINDOW_SECONDS);
@@ -17,11 +17,7 @@ const routing = sessionRouting({
 const app = express();
 app.use(routing);
 app.use(routing.session({ resave: false, saveUninitialized: false }));
-app.use((req, res, next) => {
-  // Only for you to see, and for `npm start` to count.
-  res.set('X-Served-By', `worker ${process.pid}${routing.isForwarded(req) ? ', forwarded' : ''}`);
-  next();
-});
+app.use(servedBy(routing));
 app.use(express.json({ limit: '50mb' }));
 const routes = counterRoutes(new Counters({ closeRetryWindowSeconds, strict: STRICT === '1' }));
 app.use('/ng-rollout/:rolloutId', routes);

@@ -1,4 +1,5 @@
-import { Router, type ErrorRequestHandler } from 'express';
+import { Router, type ErrorRequestHandler, type RequestHandler } from 'express';
+import type { SessionRouting } from 'express-session-routing';
 import { BadBody, close, increment, parse, typedSeed, untypedSeed, verify } from './bodies.ts';
 import { Conflict, type Counters } from './counter.ts';
 
@@ -46,6 +47,14 @@ export function counterRoutes(counters: Counters): Router {
     res.status(404).json({ detail: 'Not Found' });
   });
   return routes;
+}
+
+/** Tells which worker served a request: only for you to see, and for `npm start` to count. */
+export function servedBy(routing: SessionRouting): RequestHandler {
+  return (req, res, next) => {
+    res.set('X-Served-By', `worker ${process.pid}${routing.isForwarded(req) ? ', forwarded' : ''}`);
+    next();
+  };
 }
 
 /** Answers with what went wrong, in the form of FastAPI. */
