@@ -1,67 +1,23 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { IncomingMessage } from 'node:http';
 import { inspect, isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
+import {
+  AgentSessionSetupError,
+  checkResult,
+  checkState,
+  completeAgentSessionsOptions,
+  copyOf,
+  type AgentSessionHooks,
+  type AgentSessionsOptions,
+} from './agent-hooks.ts';
 import type { AgentSessionClaims, AgentSessionHolder } from './agent-lifetimes.ts';
 import { agentRoutes } from './agent-routes.ts';
-import { checked } from './checked.ts';
 import { SessionRoutingError, type RefusalCode } from './errors.ts';
 import { ExpiryQueue } from './expiry-queue.ts';
 import { KeyedLock } from './keyed-lock.ts';
-import {
-  agentSessionResultSchema,
-  type AgentSessionClose,
-  type AgentSessionReceipt,
-  type AgentSessionResult,
-  type AgentSessionSeed,
-  type EpisodeId,
-} from './protocol.ts';
-import { monotonicSeconds, type Clock } from './seconds.ts';
+import type { AgentSessionClose, AgentSessionReceipt, AgentSessionSeed, EpisodeId } from './protocol.ts';
+import type { Clock } from './seconds.ts';
 import type { Middleware } from './session-cookie.ts';
-
-/** What an agent does to open and to close a session. For one session, no two of these run at the same time. */
-export interface AgentSessionHooks<State extends object> {
-  /**
-   * Sets a session up, once for each that is opened. What it throws leaves nothing behind, unless that is an
-   * {@link AgentSessionSetupError}; a client that leaves meanwhile changes nothing.
-   *
-   * @param request the body of the seed, a copy
-   * @returns the state of the session
-   */
-  seed(request: AgentSessionSeed): State | Promise<State>;
-  /**
-   * May refuse, by throwing, to have a session that was set up: `close` then runs at once, and nothing is left.
-   * Default: none is refused.
-   */
-  admit?(request: AgentSessionSeed, state: State): void | Promise<void>;
-  /**
-   * Gives back what a session has. What it throws leaves the session closing, so that the next close runs it again.
-   *
-   * @returns what the reply to the close tells besides the ID. Default: nothing.
-   */
-  close(state: State): AgentSessionResult | void | Promise<AgentSessionResult | void>;
-}
-
-/** What `new AgentSessions()` takes. */
-export interface AgentSessionsOptions<State extends object> extends AgentSessionHooks<State> {
-  /** Seconds for which a close is remembered, and for which a failed seed waits for its close. Default: 300. */
-  closeRetryWindowSeconds?: number;
-  /** The clock of the routing that the sessions belong to, in seconds. Default: the monotonic one. */
-  clock?: Clock;
-}
-
-/** Thrown by a `seed` hook that failed and left something to be closed. */
-export class AgentSessionSetupError<State extends object> extends Error {
-  override readonly name = 'AgentSessionSetupError';
-  /** What was set up, for the `close` hook. */
-  readonly state: State;
-
-  /** @param cause what went wrong: the error that the seed fails with */
-  constructor(state: State, cause: unknown) {
-    super('The setup of an agent session failed, and has to be closed', { cause });
-    this.state = state;
-  }
-}
 
 /** What is kept of a session. While it is being opened for the first time there is no record, only its lock. */
 type AgentSessionRecord<State> =
@@ -76,15 +32,6 @@ type AgentSessionRecord<State> =
   | { readonly phase: 'failed'; readonly episode: EpisodeId; readonly state: State }
   /** `receipt` is the reply to the close, as JSON: nobody can change what is kept. */
   | { readonly phase: 'closed'; readonly episode: EpisodeId; readonly receipt: string };
-
-const hook = z.custom<(...args: never[]) => unknown>((value) => typeof value === 'function', 'must be a function');
-const optionsSchema = z.strictObject({
-  seed: hook,
-  admit: hook.optional(),
-  close: hook,
-  closeRetryWindowSeconds: z.number().positive().finite().default(300),
-  clock: z.custom<Clock>((value) => typeof value === 'function', 'must be a function').default(() => monotonicSeconds),
-});
 
 /** Runs what belongs to no request: made here, so that no request's asynchronous context comes along. */
 const outsideRequests = new AsyncResource('AgentSessions');
@@ -110,8 +57,8 @@ export class AgentSessions<State extends object> implements AgentSessionHolder {
 
   /** @throws TypeError for an option that is refused or unknown */
   constructor(options: AgentSessionsOptions<State>) {
-    const { closeRetryWindowSeconds, clock } = checked('AgentSessions', optionsSchema, options);
-    this.#hooks = options;
+    const { hooks, closeRetryWindowSeconds, clock } = completeAgentSessionsOptions(options);
+    this.#hooks = hooks;
     this.#windowSeconds = closeRetryWindowSeconds;
     this.#clock = clock;
   }
@@ -297,22 +244,6 @@ export class AgentSessions<State extends object> implements AgentSessionHolder {
 
 function conflict(code: RefusalCode, detail: string): SessionRoutingError {
   return new SessionRoutingError(code, detail);
-}
-
-/** A copy that shares nothing with what was sent, or will be, as JSON. */
-function copyOf<Value>(value: Value): Value {
-  return JSON.parse(JSON.stringify(value)) as Value;
-}
-
-function checkState<State>(state: State): State {
-  if (typeof state === 'object' && state !== null) return state;
-  throw new TypeError('The seed hook of AgentSessions must return the state of the session, an object.');
-}
-
-function checkResult(result: unknown): Omit<AgentSessionReceipt, 'agent_session_id'> {
-  const { success, data, error } = agentSessionResultSchema.safeParse(result ?? {});
-  if (success) return data;
-  throw new TypeError(`The close hook of AgentSessions returned what is no result: ${z.prettifyError(error)}`);
 }
 
 function warnOfClose(error: unknown): void {

@@ -1,10 +1,6 @@
 export { AgentSessionLifetimes, type AgentSessionClaims, type AgentSessionHolder } from './agent-lifetimes.ts';
-export {
-  AgentSessions,
-  AgentSessionSetupError,
-  type AgentSessionHooks,
-  type AgentSessionsOptions,
-} from './agent-sessions.ts';
+export { AgentSessionSetupError, type AgentSessionHooks, type AgentSessionsOptions } from './agent-hooks.ts';
+export { AgentSessions } from './agent-sessions.ts';
 export { ClosedResourcesSessionRecords } from './closed-records.ts';
 export { SessionClaims, type Claims, type ClaimsOptions, type SessionClaimsOptions } from './claims.ts';
 export { refusalHandler, SessionRoutingError, type RefusalCode } from './errors.ts';

@@ -2,7 +2,8 @@ import { expect } from 'chai';
 import expressSession from 'express-session';
 import { Agent, request as httpRequest } from 'node:http';
 import { setTimeout as wait } from 'node:timers/promises';
-import { AgentSessionSetupError, type AgentSessions } from '../lib/agent-sessions.ts';
+import { AgentSessionSetupError } from '../lib/agent-hooks.ts';
+import type { AgentSessions } from '../lib/agent-sessions.ts';
 import {
   agentCookie,
   closeOf,

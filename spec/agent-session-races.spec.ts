@@ -3,7 +3,7 @@ import express from 'express';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import { runInNewContext } from 'node:vm';
-import { AgentSessionSetupError } from '../lib/agent-sessions.ts';
+import { AgentSessionSetupError } from '../lib/agent-hooks.ts';
 import { SessionRoutingError } from '../lib/errors.ts';
 import {
   agentCookie,

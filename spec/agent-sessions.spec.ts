@@ -1,7 +1,8 @@
 import { expect } from 'chai';
 import express from 'express';
 import { gzipSync } from 'node:zlib';
-import { AgentSessions, AgentSessionSetupError } from '../lib/agent-sessions.ts';
+import { AgentSessionSetupError } from '../lib/agent-hooks.ts';
+import { AgentSessions } from '../lib/agent-sessions.ts';
 import type { RefusalCode } from '../lib/errors.ts';
 import type { AgentSessionSeed } from '../lib/protocol.ts';
 import { agent } from '../lib/session-kinds.ts';
