@@ -82,11 +82,22 @@ export const agentSessionResultSchema = z.strictObject({
 });
 
 export type EpisodeId = z.output<typeof episodeIdSchema>;
+/** {@link EpisodeId} as it may be written: the first attempt is number 0. */
+export interface EpisodeIdInput {
+  readonly rollout_id: string;
+  readonly attempt?: number | undefined;
+}
+export type TaskId = z.output<typeof taskIdSchema>;
 export type AgentSessionSeed = z.output<typeof agentSessionSeedSchema>;
 export type AgentSessionClose = z.output<typeof agentSessionCloseSchema>;
 export type AgentSessionResult = z.input<typeof agentSessionResultSchema>;
 /** The reply to a close. */
 export type AgentSessionReceipt = { agent_session_id: string } & z.output<typeof agentSessionResultSchema>;
+
+/** What an episode is called in paths and captures: two attempts at one rollout have different names. */
+export function captureKey({ rollout_id: rolloutId, attempt = 0 }: EpisodeIdInput): string {
+  return attempt === 0 ? rolloutId : `${rolloutId}-a${attempt}`;
+}
 
 /** One thing that is wrong with a body, as FastAPI tells it in the `detail` of a 422. */
 export interface BodyIssue {

@@ -1,0 +1,89 @@
+import type { Call, Calls } from './client-calls.ts';
+import { Cleanup, type CleanupStep } from './client-cleanup.ts';
+import { SessionClientError } from './client-errors.ts';
+import type { CallOptions, ClientOptions } from './client-options.ts';
+
+/** What the close of a session is sent with. */
+export interface CloseOptions extends CallOptions {
+  /** Whether the close goes on after the session's signal. */
+  readonly outlivesSignal?: boolean;
+}
+
+/** The beginning and the end of a session: a seed whose clean-up is registered before it is sent, and one close. */
+export class SessionLifecycle<Receipt> {
+  readonly #calls: Calls;
+  readonly #what: string;
+  readonly #sendClose: (options: CloseOptions) => Promise<Receipt>;
+  readonly #cleanup: Cleanup;
+  readonly #ownsCleanup: boolean;
+  #step: CleanupStep | undefined;
+  #close: Promise<Receipt> | undefined;
+
+  /** @param what names the session in errors, such as `resources session r-1` */
+  constructor(
+    calls: Calls,
+    options: ClientOptions,
+    what: string,
+    sendClose: (options: CloseOptions) => Promise<Receipt>,
+  ) {
+    const { cleanup, cleanupSeconds, onCleanupFailure } = options;
+    this.#calls = calls;
+    this.#what = what;
+    this.#sendClose = sendClose;
+    this.#ownsCleanup = cleanup === undefined;
+    this.#cleanup =
+      cleanup ??
+      new Cleanup({
+        ...(cleanupSeconds !== undefined && { seconds: cleanupSeconds }),
+        ...(onCleanupFailure && { onFailure: onCleanupFailure }),
+      });
+  }
+
+  /**
+   * Seeds the session. If that fails, it is closed: by its own clean-up at once, else by the one that it was registered with.
+   *
+   * @throws what the seed throws, whatever comes of the close
+   */
+  async open<Reply>(seed: Call<Reply>): Promise<Reply> {
+    this.#step = this.#cleanup.add(`The close of ${this.#what}`, (signal, seconds) => this.#cleanUp(signal, seconds));
+    try {
+      return await this.#calls.post(seed);
+    } catch (error) {
+      // The reply may name another session, or one that the server does not keep. The ID alone finds what there is.
+      this.#calls.jar.clear();
+      if (this.#ownsCleanup) await this.#cleanup.run();
+      throw error;
+    }
+  }
+
+  /** Closes the session once: called again, it gives the same receipt, or tries again where the last close failed. */
+  close(options: CloseOptions): Promise<Receipt> {
+    return (this.#close ??= this.#closeOnce(options));
+  }
+
+  /** Closes the session unless it is closed. Never rejects: a failure is reported. */
+  async dispose(): Promise<void> {
+    await this.#step?.run();
+  }
+
+  async #closeOnce(options: CloseOptions): Promise<Receipt> {
+    try {
+      const receipt = await this.#sendClose(options);
+      this.#step?.remove();
+      return receipt;
+    } catch (error) {
+      this.#close = undefined;
+      // Another try would be refused the same way, and the caller is told of this one.
+      if (error instanceof SessionClientError && error.isOver) this.#step?.remove();
+      throw error;
+    }
+  }
+
+  async #cleanUp(signal: AbortSignal, seconds: number): Promise<void> {
+    // A close that is under way may have been cancelled, or be so yet.
+    await this.#close?.catch(() => undefined);
+    // One attempt that gets no answer leaves time for another.
+    const requestSeconds = Math.min(this.#calls.requestSeconds, seconds / 2);
+    await this.close({ signal, requestSeconds, outlivesSignal: true });
+  }
+}
