@@ -56,7 +56,7 @@ export async function runEpisode<Value>(
       openResources: (options) => ResourcesSession.open(own(options)),
       openAgent: (options) => AgentSession.open(own(options)),
     });
-  const [result] = await Promise.allSettled([leftAfter(cleanupSeconds, outerSignal, work)]);
+  const [result] = await Promise.allSettled([leftAfter(cleanupSeconds, signal, work)]);
   // What the episode began and did not wait for stops, too.
   end.abort(new Error('The episode has ended'));
   return { ...result, cleanupFailures: await cleanup.run() };

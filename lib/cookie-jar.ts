@@ -29,8 +29,8 @@ export class CookieJar {
   merge(setCookies: readonly string[], now = Date.now()): void {
     for (const setCookie of setCookies) {
       const [pair = '', ...attributes] = setCookie.split(';');
-      const [, name, value] = /^[ \t]*([^=]*[^= \t])[ \t]*=[ \t]*(.*?)[ \t]*$/s.exec(pair) ?? [];
-      if (name === undefined || value === undefined) continue;
+      const [name, value] = halvesOf(pair);
+      if (name === '' || value === undefined) continue;
       if (hasExpired(attributes, now)) this.#values.delete(name);
       else this.#values.set(name, value);
     }
@@ -66,9 +66,27 @@ function hasExpired(attributes: readonly string[], now: number): boolean {
   let maximumAge: string | undefined;
   let expires = NaN;
   for (const attribute of attributes) {
-    const [, name, value = ''] = /^\s*([^=\s]+)\s*=\s*(.*?)\s*$/s.exec(attribute) ?? [];
-    if (name?.toLowerCase() === 'max-age' && /^-?\d+$/.test(value)) maximumAge = value;
-    if (name?.toLowerCase() === 'expires' && !Number.isNaN(Date.parse(value))) expires = Date.parse(value);
+    const [name, value = ''] = halvesOf(attribute);
+    if (name.toLowerCase() === 'max-age' && /^-?\d+$/.test(value)) maximumAge = value;
+    if (name.toLowerCase() === 'expires' && !Number.isNaN(Date.parse(value))) expires = Date.parse(value);
   }
   return maximumAge === undefined ? expires <= now : Number(maximumAge) <= 0;
+}
+
+/** What stands on both sides of the first `=`. */
+function halvesOf(text: string): [name: string, value: string | undefined] {
+  const at = text.indexOf('=');
+  return at === -1 ? [trimmed(text), undefined] : [trimmed(text.slice(0, at)), trimmed(text.slice(at + 1))];
+}
+
+/** Text without the space and tabs around it. (`trim()` would take the last byte of some UTF-8 characters, too.) */
+function trimmed(text: string): string {
+  let [from, to] = [0, text.length];
+  while (from < to && isBlank(text[from])) from++;
+  while (from < to && isBlank(text[to - 1])) to--;
+  return text.slice(from, to);
+}
+
+function isBlank(character: string | undefined): boolean {
+  return character === ' ' || character === '\t';
 }
