@@ -136,7 +136,9 @@ export class Calls {
           headers: fields,
           body,
           signal: AbortSignal.any([signal, leaving.signal]),
-          ...(agent && { agent }),
+          // `false` is a connection of the request's own. node-fetch would take one that is kept by Node's global agent: a server
+          // may close that at any time, so that a tool call fails which nobody can tell from one that was executed.
+          agent: agent ?? (() => false),
         }),
       );
       const { status, headers: received } = response;

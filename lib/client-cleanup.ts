@@ -1,3 +1,5 @@
+import { monotonicSeconds, type Clock } from './seconds.ts';
+
 /** What a clean-up does. It should stop once `signal` is aborted, which happens after `seconds`. */
 export type CleanupWork = (signal: AbortSignal, seconds: number) => unknown;
 
@@ -19,6 +21,7 @@ export interface CleanupOptions {
   readonly seconds?: number;
   /** Told of each failure; by default it becomes a warning of the process. */
   readonly onFailure?: (error: CleanupError) => void;
+  readonly clock?: Clock;
 }
 
 interface Entry {
@@ -36,14 +39,16 @@ interface Entry {
 export class Cleanup {
   readonly #seconds: number;
   readonly #onFailure: (error: CleanupError) => void;
+  readonly #clock: Clock;
   readonly #entries: Entry[] = [];
   readonly #failures: CleanupError[] = [];
   #run: Promise<CleanupError[]> | undefined;
   #hasEnded = false;
 
-  constructor({ seconds = 30, onFailure = warnOfCleanup }: CleanupOptions = {}) {
+  constructor({ seconds = 30, onFailure = warnOfCleanup, clock = monotonicSeconds }: CleanupOptions = {}) {
     this.#seconds = seconds;
     this.#onFailure = onFailure;
+    this.#clock = clock;
   }
 
   /**
@@ -72,9 +77,9 @@ export class Cleanup {
   }
 
   async #performAll(): Promise<CleanupError[]> {
-    const deadline = performance.now() + this.#seconds * 1_000;
+    const deadline = this.#clock() + this.#seconds;
     for (let entry = this.#entries.at(-1); entry !== undefined; entry = this.#entries.at(-1)) {
-      const secondsLeft = Math.max(0, deadline - performance.now()) / 1_000;
+      const secondsLeft = Math.max(0, deadline - this.#clock());
       await this.#perform(entry, secondsLeft / this.#entries.length);
       this.#remove(entry);
     }

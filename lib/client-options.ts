@@ -21,7 +21,10 @@ export interface SessionClientOptions {
   readonly url: string;
   /** Ends every call but those that clean up: they reject with its reason. */
   readonly signal?: AbortSignal | undefined;
-  /** Opens the connections. By default each request gets a new one. */
+  /**
+   * Opens the connections. By default each request gets a new one: a call that is sent on a connection which the server is about
+   * to close fails, and only those are repeated that may be.
+   */
   readonly agent?: Agent | undefined;
   /** How long an attempt may take, up to the last byte of its reply; default 300, since a seed may start a sandbox. */
   readonly requestSeconds?: number | undefined;

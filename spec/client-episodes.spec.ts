@@ -84,9 +84,12 @@ describe('runEpisodes()', () => {
       { concurrency: 1, onProgress: (progress) => void steps.push(progress) },
     );
     expect(steps).to.deep.equal([
-      ...['clean-up 0', { total: 3, ended: 1, rejected: 0 }],
-      ...['clean-up 1', { total: 3, ended: 2, rejected: 1 }],
-      ...['clean-up 2', { total: 3, ended: 3, rejected: 1 }],
+      'clean-up 0',
+      { total: 3, ended: 1, rejected: 0 },
+      'clean-up 1',
+      { total: 3, ended: 2, rejected: 1 },
+      'clean-up 2',
+      { total: 3, ended: 3, rejected: 1 },
     ]);
   });
 

@@ -138,10 +138,20 @@ describe('the layout of lib', () => {
     expect(imports.filter(({ to }) => to === 'session-routing').map(({ from }) => from)).to.deep.equal(['index']);
   });
 
-  it('has an index of re-exports and nothing else', () => {
-    const index = sources.get('index') ?? '';
-    const rest = index.replace(/^export\s+(type\s+)?\{[^}]*\}\s+from\s+'\.\/[\w-]+\.ts';$/gm, '');
-    expect(rest.trim()).to.equal('');
+  for (const entry of ['index', 'client']) {
+    it(`has re-exports in its entry ${entry}, and nothing else`, () => {
+      const source = sources.get(entry) ?? '';
+      const rest = source.replace(/^export\s+(type\s+)?\{[^}]*\}\s+from\s+'\.\/[\w-]+\.ts';$/gm, '');
+      expect([source === '', rest.trim()]).to.deep.equal([false, '']);
+    });
+  }
+
+  it('loads node-fetch for the client alone', () => {
+    const fetching = names.filter((name) => /\bfrom 'node-fetch'/.test(sources.get(name) ?? ''));
+    expect(fetching).to.deep.equal(['client-calls']);
+    const reaching = names.filter((name) => reachOf(name, imports).has('client-calls'));
+    expect(reaching).to.include('client');
+    expect(reaching.filter((name) => !name.startsWith('client'))).to.deep.equal([]);
   });
 
   it('has no state at module level', () => {

@@ -26,7 +26,11 @@ const codes: readonly RefusalCode[] = [
 ];
 
 describe('README', () => {
-  for (const file of ['examples/quick-start/app.ts', 'examples/quick-start/server.ts']) {
+  for (const file of [
+    'examples/quick-start/app.ts',
+    'examples/quick-start/server.ts',
+    'spec/fixtures/client-example.ts',
+  ]) {
     it(`shows the very text of ${file}`, () => {
       expect(readme).to.include(`\`\`\`ts\n${read(file)}\`\`\``);
     });
