@@ -62,7 +62,8 @@ export class AgentSession implements AsyncDisposable {
   }
 
   /**
-   * Opens a session. A seed that fails, or whose reply is lost for good, is closed without a cookie.
+   * Opens a session. A seed that fails, or whose reply is lost for good, is closed without a cookie: before this rejects, or by the
+   * `cleanup` that was given.
    *
    * @throws TypeError for a refused option; SessionClientError; the signal's reason
    */

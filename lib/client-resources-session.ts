@@ -75,7 +75,8 @@ export class ResourcesSession extends ResourcesSessionCalls implements AsyncDisp
   }
 
   /**
-   * Seeds a session. A seed that fails, or whose reply is lost for good, is closed without a cookie.
+   * Seeds a session. A seed that fails, or whose reply is lost for good, is closed without a cookie: before this rejects, or by the
+   * `cleanup` that was given.
    *
    * @throws TypeError for a refused option; SessionClientError; the signal's reason
    */

@@ -29,6 +29,7 @@ describe('the client', () => {
   beforeEach(() => {
     cleanupFailures = [];
   });
+  afterEach(() => expect(cleanupFailures).to.deep.equal([]));
 
   const onCleanupFailure = (error: CleanupError): void => void cleanupFailures.push(error);
 
@@ -253,6 +254,7 @@ describe('the client', () => {
       played().post('/seed_session').replyWithError(refused);
       const error = await failure(ResourcesSession.openUntyped({ url, body: {}, retries }));
       expect(error).to.include({ stage: 'seed', isOver: false });
+      expect(error.message).to.match(/ECONNREFUSED 127.0.0.1:1$/); // and says of no further attempt
       played().post('/seed_session').reply(200, {});
       expect((await failure(ResourcesSession.openUntyped({ url, body: {} }))).message).to.equal(
         'POST /seed_session: the reply sets no cookie',
@@ -362,9 +364,10 @@ describe('the client', () => {
       expect(error).to.include({ server: 'resources', stage: 'seed', status: undefined, isOver: false });
       expect(error.message).to.match(/^POST \/seed_session: .*ECONNREFUSED.* \(attempt 3\)$/);
       expect((error.cause as { code?: string }).code).to.equal('ECONNREFUSED');
-      expect(cleanupFailures.map(({ message }) => message)).to.have.length(1);
-      expect(cleanupFailures[0]?.message).to.match(/^The close of resources session r-1 failed: .*hang up/);
-      expect(cleanupFailures[0]?.cause).to.include({ stage: 'close', isOver: false });
+      const [closeFailure, ...others] = cleanupFailures.splice(0);
+      expect(others).to.deep.equal([]);
+      expect(closeFailure?.message).to.match(/^The close of resources session r-1 failed: .*hang up/);
+      expect(closeFailure?.cause).to.include({ stage: 'close', isOver: false });
       expect(new Set(cookies())).to.deep.equal(new Set([undefined]));
     });
 
@@ -499,7 +502,9 @@ describe('the client', () => {
     it('throws the failure of the seed, and reports that of the close', async () => {
       played().post('/seed_session').reply(500, '"first"').post('/close_session').reply(503, { detail: 'second' });
       expect((await failure(open())).detail).to.equal('first');
-      expect(cleanupFailures.map(({ cause }) => (cause as SessionClientError).detail)).to.deep.equal(['second']);
+      expect(cleanupFailures.splice(0).map(({ cause }) => (cause as SessionClientError).detail)).to.deep.equal([
+        'second',
+      ]);
     });
 
     it('makes a warning of a clean-up that fails, unless somebody is told', async () => {
@@ -516,8 +521,9 @@ describe('the client', () => {
     it('gives up a close that is not answered, after its deadline', async () => {
       played().post('/seed_session').reply(500).post('/close_session').twice().delay(never).reply(200, {});
       expect(await failure(open({ cleanupSeconds: 0.4 }))).to.include({ stage: 'seed', status: 500 });
-      expect(cleanupFailures).to.have.length(1);
-      expect(cleanupFailures[0]?.message).to.match(
+      const [closeFailure, ...others] = cleanupFailures.splice(0);
+      expect(others).to.deep.equal([]);
+      expect(closeFailure?.message).to.match(
         /^The close of resources session r-1 failed: it was not done in 0\.\d+ s$/,
       );
     });
@@ -553,7 +559,7 @@ describe('the client', () => {
         })(),
       );
       expect(error).to.equal(thrown);
-      expect(cleanupFailures.map(({ cause }) => (cause as SessionClientError).status)).to.deep.equal([500]);
+      expect(cleanupFailures.splice(0).map(({ cause }) => (cause as SessionClientError).status)).to.deep.equal([500]);
     });
 
     it('tries a close again that failed, unless the episode is over', async () => {
@@ -581,6 +587,20 @@ describe('the client', () => {
       }
       expect(isClosed).to.equal(true);
       expect(requests).to.have.length(2);
+    });
+
+    it('closes it where a close under way is cancelled', async () => {
+      const controller = new AbortController();
+      const scope = seeds().post('/close_session').delay(never).reply(200, {});
+      scope.on('request', () => setImmediate(() => paths().length === 2 && controller.abort()));
+      closes(scope);
+      let closing: Promise<unknown>;
+      {
+        await using session = await open();
+        closing = rejection(session.close({ signal: controller.signal }));
+      }
+      expect(await closing).to.equal(controller.signal.reason);
+      expect(paths()).to.deep.equal(['/seed_session', '/close_session', '/close_session']);
     });
 
     it('closes an agent session', async () => {
@@ -740,6 +760,16 @@ describe('the client', () => {
         '/v1/agent_sessions/close',
         '/close_session',
       ]);
+    });
+
+    it('leaves the time to others where a session is closed already', async () => {
+      const cleanup = new Cleanup({ seconds: 9, clock: () => 0 });
+      let share = 0;
+      closes(seeds());
+      await (await open({ cleanup })).close();
+      cleanup.add('It', (_signal, seconds) => void (share = seconds));
+      await cleanup.run();
+      expect(share).to.equal(9);
     });
 
     it('opens nothing once it has been run', async () => {
