@@ -128,15 +128,16 @@ describe('a typed episode', () => {
   /** Both servers in one: it answers as they do when all goes well. */
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { url = '', headers } = request;
-    const body = (await json(request)) as Record<string, unknown>;
+    const body = (await json(request)) as object;
     calls.push([url, headers.cookie ?? '']);
     const given = answers[url];
     if (given === null) return void response.destroy();
     if (given !== undefined) return void response.writeHead(given).end('{}');
     const replies: Record<string, [object, string?]> = {
-      '/seed_session': [{ resources_session_id: body['resources_session_id'] }, 'resources.sid=1'],
-      '/v1/agent_sessions': [{ agent_session_id: body['agent_session_id'] }, 'agent.sid=1'],
-      '/v1/agent_sessions/close': [{ resources_cookies: { 'resources.sid': '2' } }],
+      '/seed_session': [body, 'resources.sid=1'],
+      '/close_session': [body],
+      '/v1/agent_sessions': [body, 'agent.sid=1'],
+      '/v1/agent_sessions/close': [{ ...body, resources_cookies: { 'resources.sid': '2' } }],
       '/verify': [{ reward: headers['x-ng-checkpoint-close-follows'] === undefined ? 0 : 1 }],
     };
     const [reply, cookie] = replies[url] ?? [{ output: [] }];
@@ -147,7 +148,7 @@ describe('a typed episode', () => {
   async function run(): Promise<EpisodeReply> {
     const server = await listening(createServer((request, response) => void answer(request, response)));
     const connections = newConnections();
-    const onCleanupFailure = (what: string): void => void failures.push(what);
+    const onCleanupFailure = ({ message }: Error): void => void failures.push(message);
     const url = urlOf(server);
     try {
       return await runTypedEpisode(typed, { resourcesUrl: url, agentUrl: url, connections, onCleanupFailure });
@@ -160,7 +161,7 @@ describe('a typed episode', () => {
   const closing = '/v1/agent_sessions/close';
 
   it('makes its calls in order, each with the cookies of its server', async () => {
-    expect(await run()).to.deep.include({ result: { reward: 1 } });
+    expect(await run()).to.have.nested.property('result.reward', 1);
     expect(calls).to.deep.equal([
       ['/seed_session', ''],
       ['/v1/agent_sessions', ''],
@@ -186,7 +187,9 @@ describe('a typed episode', () => {
       answers[path] = given;
       const reply = (await run()) as { failure: { stage: string; terminal: boolean } };
       expect(reply.failure).to.include({ stage, terminal });
-      const at = calls.findIndex(([called]) => called === path);
+      // Where there is no reply at all, what may be repeated is.
+      const at = calls.findLastIndex(([called]) => called === path);
+      expect(at - calls.findIndex(([called]) => called === path)).to.equal(given === null ? 5 : 0);
       expect(calls.slice(at + 1).map(([called]) => called)).to.deep.equal(after);
       // What a reply would have set is not sent, where there was none.
       if (path === '/seed_session') expect(calls.at(-1)).to.deep.equal(['/close_session', '']);
@@ -194,24 +197,20 @@ describe('a typed episode', () => {
     });
   }
 
-  it('whose agent session cannot be closed has no verdict; each close is tried twice, twice over', async () => {
+  it('whose agent session cannot be closed has no verdict, and the close is tried once more at the end', async () => {
     answers[closing] = 500;
     const reply = (await run()) as { failure: { stage: string; terminal: boolean } };
     expect(reply.failure).to.include({ stage: 'cleanup', terminal: false });
-    expect(calls.slice(3).map(([called]) => called)).to.deep.equal([
-      closing,
-      closing,
-      closing,
-      closing,
-      '/close_session',
-    ]);
-    expect(failures).to.deep.equal(['close the agent session']);
+    expect(calls.slice(3).map(([called]) => called)).to.deep.equal([closing, closing, '/close_session']);
+    expect(failures).to.have.length(1);
+    expect(failures[0]).to.match(/^The close of agent session .* failed/);
   });
 
   it('keeps its verdict where the last close fails', async () => {
     answers['/close_session'] = 500;
-    expect(await run()).to.deep.include({ result: { reward: 1 } });
-    expect(failures).to.deep.equal(['close the resources session']);
+    expect(await run()).to.have.nested.property('result.reward', 1);
+    expect(failures).to.have.length(1);
+    expect(failures[0]).to.match(/^The close of resources session .* failed/);
   });
 });
 

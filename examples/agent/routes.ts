@@ -1,7 +1,7 @@
 import { Router } from 'express';
 import type { AgentSessions } from 'express-session-routing';
+import { CookieJar, ResourcesSession } from 'express-session-routing/client';
 import { Caller } from '../caller/caller.ts';
-import { CookieJar } from '../caller/cookie-jar.ts';
 import { parse } from '../counter/bodies.ts';
 import { modelResponse, responseParams, row, type Row } from './bodies.ts';
 import { respond, type AgentState } from './simple-agent.ts';
@@ -32,10 +32,12 @@ export function agentRoutes({ sessions, resourcesUrl, modelUrl, ownUrl }: AgentR
       return;
     }
     // The older way: the caller's cookies are those of the resources server, and it gets what the tools made of them.
-    const before = CookieJar.of(req.headers.cookie).cookies;
-    const caller = new Caller(resourcesUrl, { jar: new CookieJar(before) });
+    const jar = new CookieJar();
+    jar.merge((req.headers.cookie ?? '').split(';'));
+    const before = jar.toRecord();
+    const caller = new Caller(resourcesUrl, { jar });
     const response = await respond(params, { caller, headers: {} }, model);
-    for (const [name, value] of Object.entries(caller.jar.cookies)) {
+    for (const [name, value] of Object.entries(jar.toRecord())) {
       if (before[name] !== value) res.append('Set-Cookie', `${name}=${value}; Path=/; HttpOnly; SameSite=Lax`);
     }
     res.json(response);
@@ -52,14 +54,14 @@ export function agentRoutes({ sessions, resourcesUrl, modelUrl, ownUrl }: AgentR
  * the verdict.
  *
  * @returns the verdict
- * @throws CallFailed if a server refuses or cannot be reached
+ * @throws SessionClientError or CallFailed if a server refuses or cannot be reached
  */
 async function runFlatEpisode(task: Row, resourcesUrl: string, ownUrl: string): Promise<unknown> {
-  const resources = new Caller(resourcesUrl);
-  await resources.post('/seed_session', task);
+  const resources = await ResourcesSession.openUntyped({ url: resourcesUrl, body: task });
   // To itself, by whichever worker gets it.
-  const self = new Caller(ownUrl, { jar: new CookieJar(resources.jar.cookies) });
+  const self = new Caller(ownUrl);
+  self.jar.replace(resources.cookies);
   const response = modelResponse.parse(await self.post('/v1/responses', task.responses_create_params));
-  resources.jar = self.jar;
-  return resources.post('/verify', { ...task, response });
+  resources.useCookies(self.jar.toRecord());
+  return resources.verify({ ...task, response });
 }

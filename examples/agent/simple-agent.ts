@@ -1,6 +1,6 @@
 import type { AgentSessionResult, AgentSessionSeed } from 'express-session-routing';
+import { CookieJar } from 'express-session-routing/client';
 import { Caller } from '../caller/caller.ts';
-import { CookieJar } from '../caller/cookie-jar.ts';
 import { functionCall, modelResponse, type FunctionCall, type ModelResponse, type ResponseParams } from './bodies.ts';
 
 /** The tools of one resources server, and the cookies of the session that they are called for. */
@@ -35,17 +35,14 @@ export function openSession({ tool_accesses: accesses, sandbox_access: sandbox }
   const [access, ...more] = accesses.filter(({ kind }) => kind === 'direct_http');
   if (more.length > 0) throw new Unsupported('This agent calls the tools of one server only');
   if (access?.kind !== 'direct_http') return { tools: undefined };
-  return {
-    tools: {
-      caller: new Caller(access.base_url.replace(/\/$/, ''), { jar: new CookieJar(access.cookies) }),
-      headers: access.headers,
-    },
-  };
+  const jar = new CookieJar();
+  jar.replace(access.cookies);
+  return { tools: { caller: new Caller(access.base_url.replace(/\/$/, ''), { jar }), headers: access.headers } };
 }
 
 /** Closes a session: hands the cookies back, with which its caller goes on. */
 export function closeSession({ tools }: AgentState): AgentSessionResult {
-  return { resources_cookies: tools === undefined ? null : tools.caller.jar.cookies };
+  return { resources_cookies: tools === undefined ? null : tools.caller.jar.toRecord() };
 }
 
 /** How often the model is asked for one response. */

@@ -41,11 +41,11 @@ async function answerTyped(body: unknown, res: Response): Promise<void> {
     resourcesUrl: RESOURCES_URL,
     agentUrl: AGENT_URL,
     connections,
-    onHead(path, servedBy) {
-      const isSeed = path === '/seed_session' || path === '/v1/agent_sessions';
-      if (servedBy !== null && !isSeed) served[/forwarded/.test(servedBy) ? 'forwarded' : 'local'] += 1;
+    onReply({ stage, headers }) {
+      const servedBy = headers.get('x-served-by');
+      if (servedBy !== null && stage !== 'seed') served[/forwarded/.test(servedBy) ? 'forwarded' : 'local'] += 1;
     },
-    onCleanupFailure: (what, error) => console.error(`Could not ${what}: ${(error as Error).message}`),
+    onCleanupFailure: ({ message }) => console.error(message),
   });
   // Only for `npm start` to count.
   res.set('X-Calls', `local ${served.local}, forwarded ${served.forwarded}`).json(reply);

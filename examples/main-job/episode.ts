@@ -1,6 +1,5 @@
 import type { Agent } from 'node:http';
-import { z } from 'zod';
-import { Caller } from '../caller/caller.ts';
+import { ResourcesSession } from 'express-session-routing/client';
 
 /** How an episode went. */
 export interface EpisodeResult {
@@ -25,30 +24,32 @@ export interface EpisodeOptions {
   readonly requestSeconds?: number;
 }
 
-const verdict = z.object({ reward: z.number() });
-
 /**
  * Runs an episode as an agent would: seeds a counter, adds 1 and 2, reads it, and has it verified.
  *
  * Never rejects: an episode that breaks off scores 0, and says why.
  */
-export async function runEpisode({ url, initialCount, ...options }: EpisodeOptions): Promise<EpisodeResult> {
+export async function runEpisode({
+  initialCount,
+  requestSeconds = 60,
+  ...options
+}: EpisodeOptions): Promise<EpisodeResult> {
   const served = { local: 0, forwarded: 0 };
-  const counter = new Caller(url, {
-    ...options,
-    onHead(path, servedBy) {
-      if (servedBy !== null && path !== '/seed_session')
-        served[/forwarded/.test(servedBy) ? 'forwarded' : 'local'] += 1;
-    },
-  });
   try {
-    await counter.post('/seed_session', { initial_count: initialCount });
-    await counter.post('/increment_counter', { count: 1 });
-    await counter.post('/increment_counter', { count: 2 });
-    await counter.post('/get_counter_value', {});
-    const reply = verdict.safeParse(await counter.post('/verify', { expected_count: initialCount + 3 }));
-    if (!reply.success) throw new Error('POST /verify: the reply holds no reward');
-    return { ...served, reward: reply.data.reward === 1 ? 1 : 0 };
+    const counter = await ResourcesSession.openUntyped({
+      ...options,
+      requestSeconds,
+      body: { initial_count: initialCount },
+      onReply({ stage, headers }) {
+        const servedBy = headers.get('x-served-by');
+        if (servedBy !== null && stage !== 'seed') served[/forwarded/.test(servedBy) ? 'forwarded' : 'local'] += 1;
+      },
+    });
+    await counter.callTool('increment_counter', { count: 1 });
+    await counter.callTool('increment_counter', { count: 2 });
+    await counter.callTool('get_counter_value');
+    const { reward } = await counter.verify({ expected_count: initialCount + 3 });
+    return { ...served, reward: reward === 1 ? 1 : 0 };
   } catch (error) {
     return { ...served, reward: 0, problem: (error as Error).message };
   }

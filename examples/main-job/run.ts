@@ -1,4 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises';
+import { runEpisodes as runAll } from 'express-session-routing/client';
 import type { StartServer } from '../episode/servers.ts';
 import type { EpisodeResult } from './episode.ts';
 import { startServer, type ServerProcess } from '../processes/server-process.ts';
@@ -51,16 +52,13 @@ export async function runEpisodes({ name, episodes, prepare, onProgress, signal 
   try {
     const runEpisode = await prepare(start, signal);
     const began = performance.now();
-    let ended = 0;
-    const results = await Promise.all(
-      Array.from({ length: episodes }, async (_, number) => {
-        const result = await runEpisode(number);
-        onProgress?.(++ended);
-        return result;
-      }),
-    );
+    const outcomes = await runAll(Array(episodes).keys(), runEpisode, {
+      concurrency: episodes,
+      signal,
+      onProgress: ({ ended }) => onProgress?.(ended),
+    });
+    const results = outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
     const seconds = (performance.now() - began) / 1_000;
-    signal.throwIfAborted();
     const reward1 = results.filter(({ reward }) => reward === 1).length;
     const problem = results.find((result) => result.problem !== undefined)?.problem;
     return {
