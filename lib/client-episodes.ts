@@ -82,7 +82,7 @@ export async function runEpisodes<Item, Value>(
     }
   }
 
-  await Promise.all(Array.from({ length: concurrency }, runInTurn));
+  await Promise.all(Array.from({ length: Math.min(concurrency, all.length) }, runInTurn));
   signal.throwIfAborted();
   return outcomes;
 }

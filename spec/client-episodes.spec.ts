@@ -44,7 +44,7 @@ describe('runEpisodes()', () => {
     expect(await runEpisodes([], expect.fail)).to.deep.equal([]);
   });
 
-  for (const concurrency of [1, 3, 100]) {
+  for (const concurrency of [1, 3, 1e9]) {
     it(`runs ${concurrency} at once, if there are so many, and begins with the first`, async () => {
       const begun: number[] = [];
       let [running, most] = [0, 0];
