@@ -34,7 +34,8 @@ export function agentRoutes({ sessions, resourcesUrl, modelUrl, ownUrl }: AgentR
     // The older way: the caller's cookies are those of the resources server, and it gets what the tools made of them.
     const jar = new CookieJar();
     jar.merge((req.headers.cookie ?? '').split(';'));
-    const before = jar.toRecord();
+    const { 'agent.sid': _, ...before } = jar.toRecord(); // the agent's own is for nobody else
+    jar.replace(before);
     const caller = new Caller(resourcesUrl, { jar });
     const response = await respond(params, { caller, headers: {} }, model);
     for (const [name, value] of Object.entries(jar.toRecord())) {

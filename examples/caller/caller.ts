@@ -44,10 +44,11 @@ export class Caller {
   /**
    * Posts JSON, and merges the cookies of the reply.
    *
-   * @throws CallFailed if there is no reply
+   * @throws CallFailed if there is no reply; the signal's reason if it is aborted already
    */
   async send(path: string, body: unknown, headers: Readonly<Record<string, string>> = {}): Promise<Reply> {
     const { agent = newConnections(), signal, requestSeconds = 60 } = this.#options;
+    signal?.throwIfAborted(); // node-fetch would let that error end the process
     const timeout = AbortSignal.timeout(requestSeconds * 1_000);
     const cookie = this.jar.header;
     try {
