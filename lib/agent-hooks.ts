@@ -96,12 +96,12 @@ export function checkState<State>(state: State): State {
 }
 
 /**
- * What a `close` hook returned, with all that it left out.
+ * What a `close` hook returned, as JSON has it and with all that it left out.
  *
  * @throws TypeError if it is no result
  */
 export function checkResult(result: unknown): Omit<AgentSessionReceipt, 'agent_session_id'> {
-  const { success, data, error } = agentSessionResultSchema.safeParse(result ?? {});
+  const { success, data, error } = agentSessionResultSchema.safeParse(copyOf(result ?? {}));
   if (success) return data;
   throw new TypeError(`The close hook of AgentSessions returned what is no result: ${z.prettifyError(error)}`);
 }

@@ -3,6 +3,8 @@ import type { SessionLifetimes } from './lifetimes.ts';
 
 /** What the routing does for the records of agent sessions. */
 export interface AgentSessionClaims {
+  /** Most bytes that the body of a seed or close may have. */
+  readonly bodyLimit: number;
   /**
    * The agent session that a request's cookie names. Undefined where it has no cookie, or that of an ordinary session.
    *
@@ -14,8 +16,8 @@ export interface AgentSessionClaims {
    * its close begins, because the claim may have gone with a client that left sooner.
    *
    * @param agentSessionId the ID as the app read it
-   * @returns the function that lets the reply's cookie name the session; undefined where the request has no
-   *   express-session, so that no cookie can be set
+   * @returns the function that lets the reply's cookie name the session; undefined where no cookie can be set: the request
+   *   has no express-session, or one whose cookie is for https alone, and is none
    * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker has claimed the session meanwhile; Error if
    *   the session routing has read another ID from the request, or none
    */

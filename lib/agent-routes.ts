@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import express, { Router, type ErrorRequestHandler, type RequestHandler } from 'express';
+import express, { Router, type RequestHandler } from 'express';
 import type { z } from 'zod';
 import { refusalHandler } from './errors.ts';
 import {
@@ -15,6 +15,8 @@ import type { Middleware } from './session-cookie.ts';
 
 /** What the routes of agent sessions call. */
 export interface AgentRouteHandlers {
+  /** Most bytes that a body may have: those of the routing, which is known once there are requests. */
+  bodyLimit(): number;
   seed(request: IncomingMessage, body: AgentSessionSeed): Promise<{ agent_session_id: string }>;
   close(request: IncomingMessage, body: AgentSessionClose): Promise<AgentSessionReceipt>;
 }
@@ -25,13 +27,18 @@ export interface AgentRouteHandlers {
  * They parse their bodies themselves, unless the app has. A body that is refused is a 422 that says why, as FastAPI does; a
  * refusal is its problem document; any other error goes to the app's error handlers.
  */
-export function agentRoutes({ seed, close }: AgentRouteHandlers): Middleware {
+export function agentRoutes({ bodyLimit, seed, close }: AgentRouteHandlers): Middleware {
   const routes = Router();
-  // The routing has refused what is too large by now.
-  const parse = express.json({ limit: Infinity });
+  let parser: RequestHandler | undefined;
+  const parse: RequestHandler = function parseBody(request, response, next) {
+    parser ??= express.json({ limit: bodyLimit() });
+    parser(request, response, (error) => {
+      if (error?.type !== 'entity.parse.failed') return next(error);
+      refuseBody(response, [{ type: 'json_invalid', loc: ['body'], msg: error.message }]);
+    });
+  };
   routes.post(prefixed('/v1/agent_sessions'), parse, route(agentSessionSeedSchema, seed));
   routes.post(prefixed('/v1/agent_sessions/close'), parse, route(agentSessionCloseSchema, close));
-  routes.use(answerParseError);
   routes.use(refusalHandler);
   return routes as unknown as Middleware;
 }
@@ -49,11 +56,10 @@ function route<Schema extends z.ZodType>(
   return function agentSessionRoute(request, response, next) {
     const { success, data, error } = schema.safeParse(request.body, { reportInput: true });
     if (!success) return refuseBody(response, bodyIssues(error.issues));
-    // Express 4 does not await.
-    answer(request, data).then(
-      (reply) => void response.json(reply),
-      (error: unknown) => next(errorOf(error)),
-    );
+    // Express 4 does not await. What the app makes of the reply may throw, too.
+    answer(request, data)
+      .then((reply) => void response.json(reply))
+      .catch((error: unknown) => next(errorOf(error)));
   };
 }
 
@@ -65,11 +71,6 @@ function errorOf(thrown: unknown): unknown {
   const isObject = (typeof thrown === 'object' && thrown !== null) || typeof thrown === 'function';
   return isObject ? thrown : new Error(`A hook threw ${String(thrown)}`);
 }
-
-const answerParseError: ErrorRequestHandler = function answerParseError(error, _request, response, next) {
-  if (error.type !== 'entity.parse.failed' || response.headersSent) return next(error);
-  refuseBody(response, [{ type: 'json_invalid', loc: ['body'], msg: error.message }]);
-};
 
 function refuseBody(response: ServerResponse & { json(body: unknown): unknown }, detail: BodyIssue[]): void {
   response.statusCode = 422;

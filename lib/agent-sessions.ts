@@ -1,6 +1,6 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { IncomingMessage } from 'node:http';
-import { inspect, isDeepStrictEqual } from 'node:util';
+import { isDeepStrictEqual } from 'node:util';
 import {
   AgentSessionSetupError,
   checkResult,
@@ -18,6 +18,7 @@ import { KeyedLock } from './keyed-lock.ts';
 import type { AgentSessionClose, AgentSessionReceipt, AgentSessionSeed, EpisodeId } from './protocol.ts';
 import type { Clock } from './seconds.ts';
 import type { Middleware } from './session-cookie.ts';
+import { warn } from './warn.ts';
 
 /** What is kept of a session. While it is being opened for the first time there is no record, only its lock. */
 type AgentSessionRecord<State> =
@@ -76,9 +77,13 @@ export class AgentSessions<State extends object> implements AgentSessionHolder {
   /**
    * The routes `POST /v1/agent_sessions` and `POST /v1/agent_sessions/close`, bare and under a rollout prefix, with their
    * body parser. Mount them behind `routing.session()`.
+   *
+   * @throws TypeError if it is mounted instead of called
    */
-  router(): Middleware {
+  router(...surplus: readonly unknown[]): Middleware {
+    if (surplus.length > 0) throw new TypeError('Mount what router() returns: app.use(sessions.router())');
     return agentRoutes({
+      bodyLimit: () => this.#claims.bodyLimit,
       seed: (request, body) => this.#seed(request, body),
       close: (request, body) => this.#close(request, body),
     });
@@ -130,8 +135,9 @@ export class AgentSessions<State extends object> implements AgentSessionHolder {
     const nameInReply = this.#claims.hold(request, id);
     if (nameInReply === undefined) {
       throw new Error(
-        'An agent session needs its cookie, and the request has no express-session. Mount routing.session() ahead of ' +
-          'the agent session routes; if it is, its store is not connected or its cookie is for another path.',
+        'An agent session needs its cookie, and none can be set. Mount routing.session() ahead of the agent session ' +
+          'routes. If it is, its store is not connected, or its cookie is for another path, or for https alone while ' +
+          'the request is none (see trust proxy).',
       );
     }
     const cookieId = this.#claims.cookieSessionId(request);
@@ -247,9 +253,6 @@ function conflict(code: RefusalCode, detail: string): SessionRoutingError {
 }
 
 function warnOfClose(error: unknown): void {
-  process.emitWarning('The close of an agent session that failed to open has failed. It is tried again.', {
-    type: 'SessionRoutingWarning',
-    code: 'AGENT_SESSION_CLOSE_FAILED',
-    detail: inspect(error), // there is no text of an object without a prototype
-  });
+  const message = 'The close of an agent session that failed to open has failed. It is tried again.';
+  warn(message, error, 'AGENT_SESSION_CLOSE_FAILED');
 }

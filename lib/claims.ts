@@ -1,4 +1,5 @@
 import { ClaimFiles, type LinkFile } from './claim-files.ts';
+import { warn } from './warn.ts';
 
 /** Which worker holds each session: what the router needs to know of claims. */
 export interface Claims {
@@ -92,10 +93,7 @@ class WorkerClaims implements Claims {
     try {
       this.#released(sessionId);
     } catch (error) {
-      process.emitWarning('A session was released, but what follows from that failed.', {
-        type: 'SessionRoutingWarning',
-        detail: error instanceof Error ? (error.stack ?? error.message) : String(error),
-      });
+      warn('A session was released, but what follows from that failed.', error);
     }
     return true;
   }

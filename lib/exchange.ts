@@ -4,6 +4,7 @@ import { refusalBytes, refuse, type SessionRoutingError } from './errors.ts';
 import type { Forwarder } from './forward.ts';
 import type { Expectation } from './origin.ts';
 import { onReplyClosed } from './reply-end.ts';
+import { slashed } from './route-pattern.ts';
 
 /** A request and whatever answers it: a reply, or the bare connection of an upgrade. */
 export interface Exchange {
@@ -107,12 +108,14 @@ export class UpgradeExchange implements Exchange {
  * The path of a request target below a mount, without the query, for matching routes.
  *
  * An absolute-form target (RFC 9112, section 3.2.2) counts by its path, as Express takes it. Slashes that Express takes
- * for one, or may, are one: backslashes too. A target that is not below the mount is returned whole.
+ * for one, or may, are one. Backslashes stay, unless the path is below the mount only if they are slashes. A target that is
+ * not below the mount is returned whole.
  */
 export function pathBelow(mount: string, target: string): string {
   if (mount === '' && /^(\/[\w.~-]+)*\/?$/.test(target)) return target;
   const [whole = ''] = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').split(/[?#]/, 1);
-  const path = whole.replace(/[\\/]+/g, '/');
-  const isBelow = mount !== '' && path.toLowerCase().startsWith(`${mount.toLowerCase()}/`);
-  return isBelow ? path.slice(mount.length) : path;
+  const path = whole.replace(/\/+/g, '/');
+  if (mount === '') return path;
+  const below = [path, slashed(path)].find((each) => each.toLowerCase().startsWith(`${mount.toLowerCase()}/`));
+  return below === undefined ? path : below.slice(mount.length);
 }

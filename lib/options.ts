@@ -38,7 +38,7 @@ const schema = z.strictObject({
   kind: z
     .custom<SessionKind>(
       (value) => typeof value === 'object' && value !== null && 'createLifetimes' in value,
-      'must be a kind, such as resources() or web()',
+      'must be a kind, such as resources(), agent() or web()',
     )
     .optional(),
   secret: z.union([secret, z.array(secret).min(1).readonly()], 'must be a non-empty string or a list of them'),

@@ -8,7 +8,19 @@ export const integerSchema = z.preprocess((value) => {
 
 const name = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/);
 const json = z.record(z.string(), z.unknown());
-const strings = z.record(z.string(), z.string());
+
+/** How many members a list or an object may have. Each that is refused costs: without a bound, one body could stop a worker. */
+const mostMembers = 1_000;
+
+/** A list, which is measured before its members are looked at. */
+function list<Schema extends z.ZodType>(member: Schema) {
+  return z.array(z.unknown()).max(mostMembers).pipe(z.array(member));
+}
+
+const strings = z
+  .record(z.string(), z.unknown())
+  .refine((value) => Object.keys(value).length <= mostMembers, `must have at most ${mostMembers} members`)
+  .pipe(z.record(z.string(), z.string()));
 
 /** Which attempt at a rollout an episode is. */
 export const episodeIdSchema = z.strictObject({
@@ -40,7 +52,7 @@ export const toolAccessSchema = z.discriminatedUnion('kind', [
       z.object({
         transport: z.literal('stdio'),
         command: z.string(),
-        args: z.array(z.string()).default([]),
+        args: list(z.string()).default([]),
         env: strings.default({}),
         cwd: z.string().nullable().default(null),
       }),
@@ -62,8 +74,7 @@ export const agentSessionSeedSchema = z.strictObject({
   agent_session_id: z.string().min(1),
   episode_id: episodeIdSchema,
   task_id: taskIdSchema,
-  tool_accesses: z
-    .array(toolAccessSchema)
+  tool_accesses: list(toolAccessSchema)
     .refine((all) => new Set(all.map((access) => access.name)).size === all.length, 'must have different names')
     .default([]),
   sandbox_access: sandboxAccessSchema.nullable().default(null),
@@ -90,7 +101,11 @@ export interface EpisodeIdInput {
 export type TaskId = z.output<typeof taskIdSchema>;
 export type AgentSessionSeed = z.output<typeof agentSessionSeedSchema>;
 export type AgentSessionClose = z.output<typeof agentSessionCloseSchema>;
-export type AgentSessionResult = z.input<typeof agentSessionResultSchema>;
+/** What a close may give back. Both are sent as JSON, and are null by default. */
+export interface AgentSessionResult {
+  readonly agent_observations?: object | null;
+  readonly resources_cookies?: Readonly<Record<string, string>> | null;
+}
 /** The reply to a close. */
 export type AgentSessionReceipt = { agent_session_id: string } & z.output<typeof agentSessionResultSchema>;
 
@@ -107,7 +122,15 @@ export interface BodyIssue {
   readonly input?: unknown;
 }
 
-/** What is wrong with a body that a schema has refused. Its values are in it if it was parsed with `reportInput`. */
+/** How many issues are told of one body. */
+const mostIssues = 100;
+
+/**
+ * What is wrong with a body that a schema has refused, the first 100 issues. Its values are in it if it was parsed with
+ * `reportInput`.
+ */
 export function bodyIssues(issues: readonly z.core.$ZodIssue[]): BodyIssue[] {
-  return issues.map(({ code, path, message, input }) => ({ type: code, loc: ['body', ...path], msg: message, input }));
+  return issues
+    .slice(0, mostIssues)
+    .map(({ code, path, message, input }) => ({ type: code, loc: ['body', ...path], msg: message, input }));
 }

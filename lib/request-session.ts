@@ -44,6 +44,8 @@ export class RequestSession {
   used = false;
   /** Whether routing.session() has handed a session over to the app. */
   isHandedOver = false;
+  /** Whether a cookie for the session that the body names can be set on the reply. */
+  canBeNamed = false;
   /** Where what express-session made of the session can be looked at without using it. */
   properties: SessionProperties;
 
@@ -182,7 +184,7 @@ export class RequestSession {
    * Holds the claim of the session that the body names, for an app that is about to keep something of it: the client
    * may have left before, and the claim with it.
    *
-   * @returns the function that lets the reply's cookie name the session; undefined if the app has no express-session
+   * @returns the function that lets the reply's cookie name the session; undefined if no cookie can be set
    * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker has claimed the session meanwhile; Error if
    *   the body names another session, or none
    */
@@ -194,7 +196,7 @@ export class RequestSession {
       );
     }
     if (!this.#holds(sessionId)) throw lostClaim();
-    return this.isHandedOver ? () => void (this.#isNamed = true) : undefined;
+    return this.canBeNamed ? () => void (this.#isNamed = true) : undefined;
   }
 
   /**

@@ -6,7 +6,8 @@ const ROLLOUT_PREFIX = '(?:/ng-rollout/[^/]+(?:/[^/]+)?)?';
  *
  * @param entries `'/path'` (POST) or `'METHOD /path'`; the path is taken literally.
  * @returns a function of the request's method and its path without a query. It matches as loosely as Express may match
- *   a route: any case, one trailing slash more or less, HEAD where the route answers GET; bare or under a rollout prefix.
+ *   a route: any case, one trailing slash more or less, HEAD where the route answers GET; a backslash as itself or as a
+ *   slash (Express takes it for the one or the other, by what else the target holds); bare or under a rollout prefix.
  * @throws TypeError if an entry is neither.
  */
 export function routePattern(entries: readonly string[]): (method: string, path: string) => boolean {
@@ -22,8 +23,15 @@ export function routePattern(entries: readonly string[]): (method: string, path:
     patternOf.set(method, new RegExp(`^${ROLLOUT_PREFIX}(?:${paths.join('|')})/?$`, 'i'));
   }
   return function matchesRoute(method, path) {
-    return patternOf.get(method)?.test(path) ?? false;
+    const pattern = patternOf.get(method);
+    if (pattern === undefined) return false;
+    return pattern.test(path) || (path.includes('\\') && pattern.test(slashed(path)));
   };
+}
+
+/** A path with slashes in the place of its backslashes, and one for each run of them. */
+export function slashed(path: string): string {
+  return path.replace(/[\\/]+/g, '/');
 }
 
 /** A method, if any, and the path without its trailing slash. */

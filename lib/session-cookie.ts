@@ -62,6 +62,8 @@ export function bridgeExpressSession(
     watchHead(response, view, head, next);
     inner(view as unknown as IncomingMessage, response, (error) => {
       if (error === undefined) view.handOver();
+      const { current, stored } = view;
+      if (current.bodyId !== undefined) current.canBeNamed = current.isHandedOver && maySet(stored, view, head);
       view.callNext(next, error);
     });
   };
@@ -114,7 +116,7 @@ function watchHead(response: Reply, view: RequestView, parts: HeadParts, next: (
  * set it, and takes it off where the rule does not, and off a 5xx.
  */
 function finishHead(response: ServerResponse, status: number, view: RequestView, parts: HeadParts): void {
-  const { cookies, name, secrets, readCookie, proxy } = parts;
+  const { cookies, name, secrets, readCookie } = parts;
   const { naming, standingExpressId, isHandedOver } = view.current;
   if (cookies !== 'router' || !isHandedOver) return;
   const fields = setCookies(response);
@@ -125,10 +127,15 @@ function finishHead(response: ServerResponse, status: number, view: RequestView,
   }
   const { session } = view;
   if (!session || standingExpressId === undefined || naming !== 'named' || fields.some(isSent)) return;
-  if (session.cookie.secure && !isSecure(view.request, proxy)) return;
+  if (!maySet(session, view, parts)) return;
   session.touch();
   const cookie = session.cookie.serialize(name, signCookie(standingExpressId, secrets[0] ?? ''));
   replaceSetCookies(response, [...fields, cookie]);
+}
+
+/** Whether the cookie of a session may be set on the reply to a request. */
+function maySet(session: RequestView['stored'], { request }: RequestView, { proxy }: HeadParts): boolean {
+  return !session?.cookie.secure || isSecure(request, proxy);
 }
 
 /** Whether a Secure cookie may be set, by express-session's own rule for its `proxy` option. */

@@ -122,11 +122,18 @@ export interface AgentOptions {
 
 const agentSchema = z.strictObject({
   sessions: z.custom<AgentSessionHolder>(
-    (value) => typeof value === 'object' && value !== null && 'holdsAgentSession' in value,
+    (value) =>
+      ['holdsAgentSession', 'expireAgentSessionRecords', 'useAgentSessionClaims'].every((name) => has(value, name)),
     'must hold the records of agent sessions, as an AgentSessions does',
   ),
   basePath: basePath.default(''),
 });
+
+function has(value: unknown, method: string): boolean {
+  return (
+    typeof value === 'object' && value !== null && typeof (value as Record<string, unknown>)[method] === 'function'
+  );
+}
 
 /** What the express-session ID of an agent session begins with. */
 const agentMarker = 'agent:';

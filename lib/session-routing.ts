@@ -133,6 +133,7 @@ export function composeSessionRouting(
   });
 
   kind.agentSessions?.useAgentSessionClaims({
+    bodyLimit,
     cookieSessionId: (request) => sessionOf(request).cookieId,
     hold: (request, sessionId) => sessionOf(request).holdNamed(sessionId),
     release: (sessionId) => keeper.letGo(sessionId),

@@ -1,4 +1,6 @@
+import { AsyncResource } from 'node:async_hooks';
 import { monotonicSeconds, type Clock } from './seconds.ts';
+import { warn } from './warn.ts';
 
 /** How a {@link Sweeper} sweeps. */
 export interface SweeperOptions {
@@ -26,6 +28,8 @@ export interface SweeperOptions {
  */
 export class Sweeper {
   readonly #options: Required<SweeperOptions>;
+  /** Whoever made the sweeper: a sweep is not to run in the asynchronous context of the request that it was planned in. */
+  readonly #context = new AsyncResource('Sweeper');
   #timer: NodeJS.Timeout | undefined;
   #wakesAt = Infinity;
   #stopped = false;
@@ -70,11 +74,7 @@ export class Sweeper {
       if (more) this.#wakeAt(-Infinity, clock());
       else this.#plan();
     } catch (error) {
-      process.emitWarning(`A sweep of sessions failed; the next is in ${maximumSeconds} s at the latest.`, {
-        type: 'SessionRoutingWarning',
-        code: 'SWEEP_FAILED',
-        detail: error instanceof Error ? (error.stack ?? error.message) : String(error),
-      });
+      warn(`A sweep of sessions failed; the next is in ${maximumSeconds} s at the latest.`, error, 'SWEEP_FAILED');
       this.due(clock() + maximumSeconds);
     }
   }
@@ -90,6 +90,7 @@ export class Sweeper {
     if (this.#stopped) return;
     clearTimeout(this.#timer);
     this.#wakesAt = at;
-    this.#timer = setTimeout(() => this.#run(), Math.ceil(Math.max(0, at - now) * 1000)).unref();
+    const milliseconds = Math.ceil(Math.max(0, at - now) * 1000);
+    this.#timer = this.#context.runInAsyncScope(() => setTimeout(() => this.#run(), milliseconds).unref());
   }
 }

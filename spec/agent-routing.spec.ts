@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import express, { type Request } from 'express';
 import { connect } from 'node:net';
+import { gzipSync } from 'node:zlib';
 import { AgentSessions } from '../lib/agent-sessions.ts';
 import { refusalHandler } from '../lib/errors.ts';
 import type { RoutedSessionOptions } from '../lib/session-cookie.ts';
@@ -64,7 +65,7 @@ describe('agent()', () => {
     session = {},
     seed = () => undefined,
     close = () => undefined,
-    ahead = () => undefined,
+    ahead,
   }: AgentOptions = {}): Promise<void> {
     records = Array.from(
       { length: count },
@@ -90,10 +91,12 @@ describe('agent()', () => {
         const sessions = recordsOf(worker);
         const routes = express.Router();
         routes.use(routing.session({ resave: false, saveUninitialized: false, ...session }));
-        routes.use(express.json(), async (_request, _response, next) => {
-          await ahead(worker);
-          next();
-        });
+        if (ahead !== undefined) {
+          routes.use(express.json(), async (_request, _response, next) => {
+            await ahead(worker);
+            next();
+          });
+        }
         routes.use(sessions.router());
         routes.post('/v1/responses', (request, response) => {
           response.json({ worker, opened: sessions.current(request)?.worker ?? null });
@@ -178,6 +181,17 @@ describe('agent()', () => {
       expect([status, seeds]).to.deep.equal([500, 0]);
       expect(text).to.include('basePath');
       expect(records.map(({ size }) => size)).to.deep.equal([0, 0]);
+    });
+
+    it('and inflates no more of a body there than is allowed', async () => {
+      await start({ mount: '/agents' });
+      const body = gzipSync(
+        Buffer.concat([Buffer.from('{"a":"'), Buffer.alloc(66 * 1024 * 1024, '0'), Buffer.from('"}')]),
+      );
+      const fields = ['Content-Type', 'application/json', 'Content-Encoding', 'gzip'];
+      const to = portOf(workers.all[0]!.server);
+      const reply = await send({ to, method: 'POST', target: '/agents/v1/agent_sessions', fields, body });
+      expect(reply.status).to.equal(413);
     });
 
     for (const [what, id] of Object.entries({

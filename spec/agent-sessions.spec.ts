@@ -738,7 +738,7 @@ describe('AgentSessions', () => {
     const reply = await new Client().post(`${url}/v1/agent_sessions`, seedOf('s'));
     await close();
     expect([reply.status, sessions.size]).to.deep.equal([500, 0]);
-    expect(reply.json).to.match(/no express-session. Mount routing.session\(\) ahead/);
+    expect(reply.json).to.match(/needs its cookie, and none can be set. Mount routing.session\(\) ahead/);
   });
 
   it('say which basePath is missing, where they are mounted below a path', async () => {

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -150,6 +151,15 @@ describe('Sweeper', () => {
       for (let tick = 0; tick < 5; tick++) await swept();
     });
   }
+
+  it('sweeps in the asynchronous context in which it was made, not in that of whoever planned the sweep', async () => {
+    const storage = new AsyncLocalStorage<string>();
+    const contexts: unknown[] = [];
+    const { sweeper, swept } = create({ sweep: () => void contexts.push(storage.getStore()) });
+    storage.run('a request', () => sweeper.due(0));
+    await swept();
+    expect(contexts).to.deep.equal([undefined]);
+  });
 
   describe('whose sweep has more left', () => {
     /** How often the event loop had turned at each of five sweeps, after which nothing is left. */

@@ -58,7 +58,7 @@ export function servedBy(routing: SessionRouting): RequestHandler {
 }
 
 /** Answers with what went wrong, in the form of FastAPI. */
-export const answerError: ErrorRequestHandler = (error, _req, res, next) => {
+export const answerError: ErrorRequestHandler = (error, req, res, next) => {
   if (res.headersSent) return next(error);
   if (error instanceof BadBody) {
     res.status(422).json({ detail: error.detail });
@@ -67,6 +67,8 @@ export const answerError: ErrorRequestHandler = (error, _req, res, next) => {
   } else if (error.type === 'entity.parse.failed') {
     res.status(422).json({ detail: [{ type: 'json_invalid', loc: ['body'], msg: error.message }] });
   } else {
-    res.status(error.status ?? 500).json({ detail: error.expose ? error.message : 'Internal Server Error' });
+    const status: number = error.status ?? 500;
+    if (status >= 500) console.error(`${req.method} ${req.originalUrl}: ${error}`);
+    res.status(status).json({ detail: error.expose ? error.message : 'Internal Server Error' });
   }
 };

@@ -12,7 +12,7 @@ export const typedRun = z.strictObject({
     task_input: z.strictObject({
       responses_create_params: responseParams,
       task_data: json,
-      agent_timeout_seconds: z.number().positive().finite().optional(),
+      agent_timeout_seconds: z.number().positive().max(86_400).optional(),
     }),
   }),
 });
