@@ -73,7 +73,7 @@ describe('the options of sessionRouting()', () => {
     [{ secret: [] }, '"secret"'],
     [{ secret: ['a', ''] }, '"secret.1": must not be empty'],
     [{ secret: 7 }, '"secret"'],
-    [{ secret, kind: 'resources' }, '"kind": must be a kind, such as resources() or web()'],
+    [{ secret, kind: 'resources' }, '"kind": must be a kind, such as resources(), agent() or web()'],
     [{ secret, kind: resources }, '"kind": must be a kind'],
     [{ secret, kind: {} }, '"kind": must be a kind'],
     [{ secret, kind: null }, '"kind"'],
