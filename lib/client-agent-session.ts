@@ -128,7 +128,7 @@ export class AgentSession implements AsyncDisposable {
    * @throws SessionClientError; the reason of an aborted signal. The clean-up tries again then, unless the error says that the
    * episode is over.
    */
-  close(options: CallOptions = {}): Promise<AgentCloseReply> {
+  async close(options: CallOptions = {}): Promise<AgentCloseReply> {
     return this.#lifecycle.close(checked('close()', callOptionsSchema, options));
   }
 

@@ -35,6 +35,8 @@ export interface Call<Reply> {
 interface RawReply {
   readonly status: number;
   readonly text: string;
+  /** Of the body, where it is not plain. */
+  readonly encoding: string | null;
   readonly setCookies: readonly string[];
 }
 
@@ -67,8 +69,10 @@ export class Calls {
    */
   async post<Reply>(call: Call<Reply>): Promise<Reply> {
     const failing = { server: this.server, stage: call.stage, path: call.path };
-    const { status, text, setCookies } = await this.#complete(call, failing);
+    const { status, text, encoding, setCookies } = await this.#complete(call, failing);
     this.jar.merge(setCookies);
+    if (encoding !== null)
+      throw replyError(failing, status, `the reply is encoded (${encoding}), which was not asked for`);
     if (status < 200 || status > 299) throw statusError(failing, status, text);
     let body: unknown;
     try {
@@ -110,7 +114,12 @@ export class Calls {
     const { url, agent, onReply, requestSeconds: ownSeconds } = this.#options;
     const { stage, path, headers, requestSeconds = ownSeconds } = call;
     const cookie = this.jar.header;
-    const fields: HeadersInit = { 'Content-Type': 'application/json', Accept: 'application/json', ...headers };
+    const fields: HeadersInit = {
+      'Content-Type': 'application/json',
+      Accept: 'application/json',
+      'Accept-Encoding': 'identity',
+      ...headers,
+    };
     if (cookie !== undefined) fields['Cookie'] = cookie;
     const leaving = new AbortController();
     let isLate = false;
@@ -131,6 +140,8 @@ export class Calls {
       const response = await exchanged(
         fetch(url + path, {
           method: 'POST',
+          // node-fetch takes some complete compressed replies for cut ones, by how the end of their last chunk was cut into packets.
+          compress: false,
           // A redirected POST would lose its body, and its cookies would go elsewhere.
           redirect: 'manual',
           headers: fields,
@@ -142,9 +153,11 @@ export class Calls {
         }),
       );
       const { status, headers: received } = response;
-      onReply?.({ server: this.server, stage, status, attempt, headers: received });
+      await onReply?.({ server: this.server, stage, status, attempt, headers: received });
       const text = await exchanged(response.text());
-      return { status, text, setCookies: received.raw()['set-cookie'] ?? [] };
+      const coding = received.get('content-encoding');
+      const encoding = coding === null || /^(identity)?$/i.test(coding.trim()) ? null : coding;
+      return { status, text, encoding, setCookies: received.raw()['set-cookie'] ?? [] };
     } finally {
       clearTimeout(timer);
       leaving.abort(); // closes the connection of a reply that is not read to its end

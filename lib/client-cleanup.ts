@@ -1,3 +1,6 @@
+import { z } from 'zod';
+import { checked } from './checked.ts';
+import { secondsSchema } from './client-retries.ts';
 import { monotonicSeconds, type Clock } from './seconds.ts';
 
 /** What a clean-up does. It should stop once `signal` is aborted, which happens after `seconds`. */
@@ -24,6 +27,14 @@ export interface CleanupOptions {
   readonly clock?: Clock;
 }
 
+const isFunction = (value: unknown): boolean => typeof value === 'function';
+
+const optionsSchema = z.strictObject({
+  seconds: secondsSchema.default(30),
+  onFailure: z.custom<(error: CleanupError) => void>(isFunction, 'must be a function').default(() => warnOfCleanup),
+  clock: z.custom<Clock>(isFunction, 'must be a function').default(() => monotonicSeconds),
+});
+
 interface Entry {
   readonly what: string;
   readonly work: CleanupWork;
@@ -45,7 +56,9 @@ export class Cleanup {
   #run: Promise<CleanupError[]> | undefined;
   #hasEnded = false;
 
-  constructor({ seconds = 30, onFailure = warnOfCleanup, clock = monotonicSeconds }: CleanupOptions = {}) {
+  /** @throws TypeError for an option that is refused or unknown */
+  constructor(options: CleanupOptions = {}) {
+    const { seconds, onFailure, clock } = checked('Cleanup', optionsSchema, options);
     this.#seconds = seconds;
     this.#onFailure = onFailure;
     this.#clock = clock;
@@ -97,7 +110,8 @@ export class Cleanup {
     });
     this.#failures.push(error);
     try {
-      this.#onFailure(error);
+      // Its type lets it be an async one.
+      void Promise.resolve(this.#onFailure(error) as unknown).catch(() => warnOfCleanup(error));
     } catch {
       warnOfCleanup(error);
     }

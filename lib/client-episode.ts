@@ -41,8 +41,12 @@ export async function runEpisode<Value>(
   { index, signal: outerSignal, cleanupSeconds, onCleanupFailure }: EpisodeOptions,
 ): Promise<EpisodeOutcome<Value>> {
   const cleanup = new Cleanup({ seconds: cleanupSeconds, onFailure: onCleanupFailure });
+  // A controller of its own, since a signal that outlives the episode would keep all that `AbortSignal.any()` made of it.
   const end = new AbortController();
-  const signal = AbortSignal.any([outerSignal, end.signal]);
+  const { signal } = end;
+  const follow = (): void => end.abort(outerSignal.reason);
+  if (outerSignal.aborted) follow();
+  outerSignal.addEventListener('abort', follow);
   const own = <Options extends { signal?: AbortSignal | undefined }>(options: Options) => ({
     ...options,
     signal: options.signal === undefined ? signal : AbortSignal.any([signal, options.signal]),
@@ -58,6 +62,7 @@ export async function runEpisode<Value>(
     });
   const [result] = await Promise.allSettled([leftAfter(cleanupSeconds, signal, work)]);
   // What the episode began and did not wait for stops, too.
+  outerSignal.removeEventListener('abort', follow);
   end.abort(new Error('The episode has ended'));
   return { ...result, cleanupFailures: await cleanup.run() };
 }

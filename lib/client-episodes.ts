@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { z } from 'zod';
 import { checked } from './checked.ts';
 import { warnOfCleanup, type CleanupError } from './client-cleanup.ts';
@@ -52,9 +53,11 @@ export async function runEpisodes<Item, Value>(
   run: (item: Item, episode: Episode) => Value | Promise<Value>,
   options: RunEpisodesOptions = {},
 ): Promise<EpisodeOutcome<Value>[]> {
+  if (typeof run !== 'function') throw new TypeError('runEpisodes(): the episode must be a function');
   const { concurrency, onProgress, ...rest } = checked('runEpisodes()', optionsSchema, options);
   const failure = new AbortController();
   const signal = rest.signal === undefined ? failure.signal : AbortSignal.any([rest.signal, failure.signal]);
+  setMaxListeners(0, signal); // every episode that runs listens to it
   const onCleanupFailure =
     rest.onCleanupFailure ?? ((error: CleanupError) => void (signal.aborted && warnOfCleanup(error)));
   const all = [...items];
@@ -75,7 +78,7 @@ export async function runEpisodes<Item, Value>(
       ended += 1;
       if (outcome.status === 'rejected') rejected += 1;
       try {
-        onProgress?.({ total: all.length, ended, rejected });
+        await onProgress?.({ total: all.length, ended, rejected }); // its type lets it be an async one
       } catch (error) {
         failure.abort(error);
       }

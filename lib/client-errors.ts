@@ -66,7 +66,7 @@ export interface FailedCall {
 /** The error for a complete reply whose status is no success. */
 export function statusError({ server, stage, path }: FailedCall, status: number, text: string): SessionClientError {
   const { code, detail } = problemIn(text);
-  const shown = typeof detail === 'string' ? detail : JSON.stringify(detail);
+  const shown = typeof detail === 'string' ? detail : text;
   const isOver = status < 500 && !PASSING_STATUSES.includes(status);
   const message = `POST ${path}: status ${status}${shown ? `, ${shown.slice(0, SHOWN_CHARACTERS)}` : ''}`;
   return new SessionClientError(message, { server, stage, status, code, detail, isOver });

@@ -45,6 +45,7 @@ export class SessionLifecycle<Receipt> {
    * @throws what the seed throws, whatever comes of the close
    */
   async open<Reply>(seed: Call<Reply>): Promise<Reply> {
+    JSON.stringify(seed.body); // one that cannot be sent leaves nothing to be closed
     this.#step = this.#cleanup.add(`The close of ${this.#what}`, (signal, seconds) => this.#cleanUp(signal, seconds));
     try {
       return await this.#calls.post(seed);
@@ -79,11 +80,27 @@ export class SessionLifecycle<Receipt> {
     }
   }
 
+  /** What comes of a close that is under way, in so many seconds. It may have been cancelled, or be so yet. */
+  async #outcomeOfClose(seconds: number): Promise<'closed' | 'refused' | undefined> {
+    if (this.#close === undefined) return undefined;
+    const close = this.#close.then(
+      () => 'closed' as const,
+      (error: unknown) => (error instanceof SessionClientError && error.isOver ? ('refused' as const) : undefined),
+    );
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<undefined>((resolve) => (timer = setTimeout(resolve, seconds * 1_000, undefined)));
+    try {
+      return await Promise.race([close, late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
   async #cleanUp(signal: AbortSignal, seconds: number): Promise<void> {
-    // A close that is under way may have been cancelled, or be so yet.
-    await this.#close?.catch(() => undefined);
     // One attempt that gets no answer leaves time for another.
     const requestSeconds = Math.min(this.#calls.requestSeconds, seconds / 2);
-    await this.close({ signal, requestSeconds, outlivesSignal: true });
+    const underWay = await this.#outcomeOfClose(requestSeconds);
+    if (underWay === 'closed' || underWay === 'refused') return;
+    await (this.#close = this.#closeOnce({ signal, requestSeconds, outlivesSignal: true }));
   }
 }

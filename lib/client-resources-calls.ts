@@ -87,7 +87,7 @@ export class ResourcesSessionCalls {
    *
    * @throws SessionClientError; the reason of an aborted signal
    */
-  verify(body: object, options: VerifyOptions = {}): Promise<VerifyReply> {
+  async verify(body: object, options: VerifyOptions = {}): Promise<VerifyReply> {
     const { closeFollows = this.#closeFollows, ...call } = checked('verify()', verifyOptionsSchema, options);
     const headers = closeFollows ? { 'X-NG-Checkpoint-Close-Follows': '1' } : {};
     return this.#calls.post({ ...call, stage: 'verify', path: '/verify', headers, body, reply: verifyReplySchema });
@@ -97,6 +97,9 @@ export class ResourcesSessionCalls {
 function toolPath(name: string): string {
   const segments = name.split('/');
   const isPath = segments.every((segment) => segment !== '' && segment !== '.' && segment !== '..');
-  if (!isPath || NO_TOOLS.includes(name.toLowerCase())) throw new TypeError(`${JSON.stringify(name)} is no tool`);
+  const [first, last] = [segments[0], segments.at(-1)].map((segment = '') => segment.toLowerCase());
+  // Every route answers below a rollout's prefix, too.
+  const isTool = first !== 'ng-rollout' && first !== 'mcp' && !NO_TOOLS.includes(last ?? '');
+  if (!isPath || !isTool || /\p{Surrogate}/u.test(name)) throw new TypeError(`${JSON.stringify(name)} is no tool`);
   return `/${segments.map(encodeURIComponent).join('/')}`;
 }

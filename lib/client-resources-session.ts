@@ -131,7 +131,7 @@ export class ResourcesSession extends ResourcesSessionCalls implements AsyncDisp
    * @throws SessionClientError; the reason of an aborted signal. The clean-up tries again then, unless the error says that the
    * episode is over.
    */
-  close(options: CallOptions = {}): Promise<ResourcesCloseReply> {
+  async close(options: CallOptions = {}): Promise<ResourcesCloseReply> {
     return this.#lifecycle.close(checked('close()', callOptionsSchema, options));
   }
 

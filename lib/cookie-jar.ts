@@ -68,7 +68,10 @@ function hasExpired(attributes: readonly string[], now: number): boolean {
   for (const attribute of attributes) {
     const [name, value = ''] = halvesOf(attribute);
     if (name.toLowerCase() === 'max-age' && /^-?\d+$/.test(value)) maximumAge = value;
-    if (name.toLowerCase() === 'expires' && !Number.isNaN(Date.parse(value))) expires = Date.parse(value);
+    // What `Date.parse` takes for a year, such as 0, is no date here.
+    if (name.toLowerCase() === 'expires' && /[a-z]{3}.*\d:\d\d/i.test(value) && !Number.isNaN(Date.parse(value))) {
+      expires = Date.parse(value);
+    }
   }
   return maximumAge === undefined ? expires <= now : Number(maximumAge) <= 0;
 }

@@ -44,7 +44,12 @@ describe('Cleanup', () => {
         throw new Error('not me');
       },
     });
-    for (const cleanup of [new Cleanup(), told]) {
+    const toldLater = new Cleanup({
+      onFailure: async () => {
+        throw new Error('nor me');
+      },
+    });
+    for (const cleanup of [new Cleanup(), told, toldLater]) {
       cleanup.add('It', () => Promise.reject(new Error('no')));
       const warnings = await warningsOf(async () => void (await cleanup.run()));
       expect(warnings.map(({ message, code }) => [message, code])).to.deep.equal([
@@ -52,6 +57,12 @@ describe('Cleanup', () => {
       ]);
     }
   });
+
+  for (const options of [{ seconds: Infinity }, { seconds: 1e8 }, { seconds: NaN }, { second: 1 }, { onFailure: 1 }]) {
+    it(`refuses ${JSON.stringify(options)} with a TypeError`, () => {
+      expect(() => new Cleanup(options as object)).to.throw(TypeError, 'Cleanup');
+    });
+  }
 
   it('runs once, however often it is asked to', async () => {
     const cleanup = new Cleanup();

@@ -253,4 +253,20 @@ describe('runEpisodes()', () => {
       expect(await rejection(runEpisodes([1], expect.fail, options as object))).to.be.an.instanceof(TypeError);
     });
   }
+
+  it('ends with what an asynchronous onProgress rejects with', async () => {
+    const failure = new Error('of onProgress');
+    const rejected = await runEpisodes([1, 2, 3], () => 1, {
+      concurrency: 1,
+      onProgress: async () => {
+        throw failure;
+      },
+    }).catch((error: unknown) => error);
+    expect(rejected).to.equal(failure);
+  });
+
+  it('takes nothing but a function for an episode', async () => {
+    const rejected = await runEpisodes([1], 'x' as never).catch((error: unknown) => error);
+    expect(rejected).to.be.an.instanceof(TypeError);
+  });
 });

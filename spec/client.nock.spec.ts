@@ -1,4 +1,5 @@
 // nock patches node:http for the whole process, so this file runs in a mocha process of its own.
+import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import type nock from 'nock';
 import { z } from 'zod';
@@ -183,7 +184,21 @@ describe('the client', () => {
       expect(() => session.directHttpAccess('a b')).to.throw(/name/);
     });
 
-    for (const name of ['', 'Verify', 'close_session', '../x', 'a/./b', '/a', 'a/', 'mcp']) {
+    for (const name of [
+      '',
+      'Verify',
+      'close_session',
+      '../x',
+      'a/./b',
+      '/a',
+      'a/',
+      'mcp',
+      'mcp/x',
+      'ng-rollout/a/verify',
+      'NG-Rollout/a/add',
+      'a/close_session',
+      '\ud800',
+    ]) {
       it(`takes ${JSON.stringify(name)} for no tool`, async () => {
         seeds();
         const session = await open();
@@ -529,6 +544,45 @@ describe('the client', () => {
     });
   });
 
+  it('asks for plain replies, and refuses one that is encoded all the same', async () => {
+    const encodings: unknown[] = [];
+    const note = function (this: nock.ReplyFnContext): nock.ReplyFnResult {
+      encodings.push(this.req.headers['accept-encoding']);
+      return [200, gzipSync('{}'), { 'Content-Encoding': 'gzip' }];
+    };
+    closes(seeds().post('/add').reply(note));
+    await using session = await open();
+    const { isOver, message } = await failure(session.callTool('add'));
+    expect([String(encodings), isOver]).to.deep.equal(['identity', true]);
+    expect(message).to.match(/encoded \(gzip\)/);
+  });
+
+  it('shows a problem that is nested too deep to be written anew', async () => {
+    const deep = `{"detail":${'['.repeat(20_000)}${']'.repeat(20_000)}}`;
+    closes(seeds().post('/add').reply(500, deep));
+    await using session = await open();
+    const error = await failure(session.callTool('add'));
+    expect([error.status, error.isOver]).to.deep.equal([500, false]);
+  });
+
+  it('tries another close where one that is under way gets no answer', async () => {
+    const scope = seeds().post('/close_session').delay(never).reply(200);
+    closes(scope);
+    const session = await open({ cleanupSeconds: 0.2 });
+    void session.close().catch(() => undefined);
+    await session[Symbol.asyncDispose]();
+    expect(paths()).to.deep.equal(['/seed_session', '/close_session', '/close_session']);
+  });
+
+  it('sends no other close where the one that is under way is refused for good', async () => {
+    seeds().post('/close_session').reply(409, { detail: 'no' });
+    const session = await open();
+    const closing = failure(session.close());
+    await session[Symbol.asyncDispose]();
+    expect((await closing).isOver).to.equal(true);
+    expect(paths()).to.deep.equal(['/seed_session', '/close_session']);
+  });
+
   describe('with a session in `await using`', () => {
     it('closes it at the end of the block', async () => {
       closes(seeds().post('/add').reply(200, {}));
@@ -804,6 +858,8 @@ describe('the client', () => {
     it('that cannot be sent as JSON are refused, too', async () => {
       const circular: Record<string, unknown> = {};
       circular['self'] = circular;
+      // Nothing was sent, so there is nothing to be closed.
+      expect(await rejection(open({ taskData: circular }))).to.be.an.instanceof(TypeError);
       expect(await rejection(ResourcesSession.openUntyped({ url, body: circular }))).to.be.an.instanceof(TypeError);
       expect(requests).to.deep.equal([]);
     });

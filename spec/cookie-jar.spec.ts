@@ -63,6 +63,9 @@ describe('CookieJar', () => {
     'a=2; Max-Age=soon',
     'a=2; Expires=Tue, 02 Jun 2026 00:00:00 GMT',
     'a=2; Expires=never',
+    'a=2; Expires=0',
+    'a=2; Expires=-1',
+    'a=2; Expires=foo 1',
     'a=2; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=60',
     'a=2; Expires=',
   ]) {
