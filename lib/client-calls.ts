@@ -1,3 +1,5 @@
+import { Agent as HttpAgent } from 'node:http';
+import { Agent as HttpsAgent } from 'node:https';
 import fetch, { type HeadersInit } from 'node-fetch';
 import type { z } from 'zod';
 import type { ClientOptions } from './client-options.ts';
@@ -121,6 +123,9 @@ export class Calls {
       ...headers,
     };
     if (cookie !== undefined) fields['Cookie'] = cookie;
+    // A connection of the request's own. node-fetch would take one that is kept by Node's global agent: a server may close that at
+    // any time, so that a tool call fails which nobody can tell from one that was executed.
+    const ownAgent = new (/^https:/i.test(url) ? HttpsAgent : HttpAgent)({ keepAlive: false });
     const leaving = new AbortController();
     let isLate = false;
     const timer = setTimeout(() => {
@@ -147,9 +152,7 @@ export class Calls {
           headers: fields,
           body,
           signal: AbortSignal.any([signal, leaving.signal]),
-          // `false` is a connection of the request's own. node-fetch would take one that is kept by Node's global agent: a server
-          // may close that at any time, so that a tool call fails which nobody can tell from one that was executed.
-          agent: agent ?? (() => false),
+          agent: agent ?? ownAgent,
         }),
       );
       const { status, headers: received } = response;
@@ -161,6 +164,7 @@ export class Calls {
     } finally {
       clearTimeout(timer);
       leaving.abort(); // closes the connection of a reply that is not read to its end
+      ownAgent.destroy(); // and of one that came before the request was sent to its end
     }
   }
 }

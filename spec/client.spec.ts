@@ -399,3 +399,34 @@ describe('the client, and servers of four workers', function () {
     }
   });
 });
+
+describe('the client, and a server that answers before it has read the request', () => {
+  it('leaves no connection behind', async () => {
+    let [closed, received] = [0, 0];
+    const server = createServer((socket) => {
+      socket.on('error', () => undefined);
+      socket.once('close', () => closed++);
+      socket.on('data', (chunk) => (received += chunk.length));
+      socket.once('data', () => {
+        socket.pause();
+        const detail = '{"detail":"too large"}';
+        socket.write(`HTTP/1.1 413 Payload Too Large\r\nContent-Length: ${detail.length}\r\n\r\n${detail}`);
+        // It would notice that the client has left only if it read on.
+        setTimeout(() => socket.resume(), 200).unref();
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const error: unknown = await ResourcesSession.open({
+      url: `http://127.0.0.1:${port}`,
+      episodeId: { rollout_id: 'r' },
+      taskId: { taskset: 't', task_id: '1' },
+      taskData: { much: 'x'.repeat(8_000_000) },
+      onCleanupFailure: () => undefined,
+    }).catch((thrown: unknown) => thrown);
+    expect(error).to.include({ status: 413, isOver: true });
+    await until(() => closed === 2, 'both connections, of the seed and of its clean-up, have closed');
+    expect(received).to.be.below(8_000_000); // the rest was not sent any more
+    server.close();
+  });
+});
