@@ -18,6 +18,8 @@ export class SessionLifecycle<Receipt> {
   readonly #ownsCleanup: boolean;
   #step: CleanupStep | undefined;
   #close: Promise<Receipt> | undefined;
+  /** Ends a close that gets no answer, when the clean-up sends another. */
+  #replacing = new AbortController();
 
   /** @param what names the session in errors, such as `resources session r-1` */
   constructor(
@@ -59,7 +61,9 @@ export class SessionLifecycle<Receipt> {
 
   /** Closes the session once: called again, it gives the same receipt, or tries again where the last close failed. */
   close(options: CloseOptions): Promise<Receipt> {
-    return (this.#close ??= this.#closeOnce(options));
+    const { signal: replaced } = this.#replacing;
+    const signal = options.signal === undefined ? replaced : AbortSignal.any([options.signal, replaced]);
+    return (this.#close ??= this.#closeOnce({ ...options, signal }));
   }
 
   /** Closes the session unless it is closed. Never rejects: a failure is reported. */
@@ -101,6 +105,10 @@ export class SessionLifecycle<Receipt> {
     const requestSeconds = Math.min(this.#calls.requestSeconds, seconds / 2);
     const underWay = await this.#outcomeOfClose(requestSeconds);
     if (underWay === 'closed' || underWay === 'refused') return;
+    if (this.#close !== undefined) {
+      this.#replacing.abort(new Error('The close got no answer, and the clean-up sends another.'));
+      this.#replacing = new AbortController();
+    }
     await (this.#close = this.#closeOnce({ signal, requestSeconds, outlivesSignal: true }));
   }
 }

@@ -569,8 +569,12 @@ describe('the client', () => {
     const scope = seeds().post('/close_session').delay(never).reply(200);
     closes(scope);
     const session = await open({ cleanupSeconds: 0.2 });
-    void session.close().catch(() => undefined);
+    const first = rejection(session.close());
     await session[Symbol.asyncDispose]();
+    expect((await first) as Error).to.have.property(
+      'message',
+      'The close got no answer, and the clean-up sends another.',
+    );
     expect(paths()).to.deep.equal(['/seed_session', '/close_session', '/close_session']);
   });
 
