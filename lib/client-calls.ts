@@ -73,9 +73,9 @@ export class Calls {
     const failing = { server: this.server, stage: call.stage, path: call.path };
     const { status, text, encoding, setCookies } = await this.#complete(call, failing);
     this.jar.merge(setCookies);
+    if (status < 200 || status > 299) throw statusError(failing, status, text);
     if (encoding !== null)
       throw replyError(failing, status, `the reply is encoded (${encoding}), which was not asked for`);
-    if (status < 200 || status > 299) throw statusError(failing, status, text);
     let body: unknown;
     try {
       body = JSON.parse(text);

@@ -557,6 +557,13 @@ describe('the client', () => {
     expect(message).to.match(/encoded \(gzip\)/);
   });
 
+  it('judges a failure by its status, though its reply is encoded', async () => {
+    closes(seeds().post('/add').reply(503, gzipSync('busy'), { 'Content-Encoding': 'gzip' }));
+    await using session = await open();
+    const { status, isOver } = await failure(session.callTool('add'));
+    expect([status, isOver]).to.deep.equal([503, false]);
+  });
+
   it('shows a problem that is nested too deep to be written anew', async () => {
     const deep = `{"detail":${'['.repeat(20_000)}${']'.repeat(20_000)}}`;
     closes(seeds().post('/add').reply(500, deep));
