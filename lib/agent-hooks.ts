@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { checked } from './checked.ts';
+import { checked, functionSchema } from './checked.ts';
 import {
   agentSessionResultSchema,
   type AgentSessionReceipt,
@@ -52,13 +52,13 @@ export class AgentSessionSetupError<State extends object> extends Error {
   }
 }
 
-const hook = z.custom<(...args: never[]) => unknown>((value) => typeof value === 'function', 'must be a function');
+const hook = functionSchema();
 const optionsSchema = z.strictObject({
   seed: hook,
   admit: hook.optional(),
   close: hook,
   closeRetryWindowSeconds: z.number().positive().finite().default(300),
-  clock: z.custom<Clock>((value) => typeof value === 'function', 'must be a function').default(() => monotonicSeconds),
+  clock: functionSchema<Clock>().default(() => monotonicSeconds),
 });
 
 /** {@link AgentSessionsOptions} with every default filled in. */

@@ -4,6 +4,7 @@ import type { z } from 'zod';
 import { refusalHandler } from './errors.ts';
 import {
   agentSessionCloseSchema,
+  agentSessionPaths,
   agentSessionSeedSchema,
   bodyIssues,
   type AgentSessionClose,
@@ -11,6 +12,7 @@ import {
   type AgentSessionSeed,
   type BodyIssue,
 } from './protocol.ts';
+import { rolloutPaths } from './route-pattern.ts';
 import type { Middleware } from './session-cookie.ts';
 
 /** What the routes of agent sessions call. */
@@ -37,15 +39,10 @@ export function agentRoutes({ bodyLimit, seed, close }: AgentRouteHandlers): Mid
       refuseBody(response, [{ type: 'json_invalid', loc: ['body'], msg: error.message }]);
     });
   };
-  routes.post(prefixed('/v1/agent_sessions'), parse, route(agentSessionSeedSchema, seed));
-  routes.post(prefixed('/v1/agent_sessions/close'), parse, route(agentSessionCloseSchema, close));
+  routes.post(rolloutPaths(agentSessionPaths.seed), parse, route(agentSessionSeedSchema, seed));
+  routes.post(rolloutPaths(agentSessionPaths.close), parse, route(agentSessionCloseSchema, close));
   routes.use(refusalHandler);
   return routes as unknown as Middleware;
-}
-
-/** A path, and those that it has under a rollout prefix. */
-function prefixed(path: string): string[] {
-  return [path, `/ng-rollout/:rollout${path}`, `/ng-rollout/:rollout/:part${path}`];
 }
 
 /** A handler that answers with what comes of a body. */

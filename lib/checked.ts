@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 
 /**
  * Parses options with a strict schema.
@@ -24,6 +24,11 @@ export function checked<Schema extends z.ZodObject>(
   }
   const key = issue?.path.map(String).join('.');
   throw new TypeError(`${caller}: ${key ? `option "${key}"` : 'the options'}: ${issue?.message ?? 'refused'}`);
+}
+
+/** A function of which only its caller knows what it takes. */
+export function functionSchema<Type extends (...args: never[]) => unknown>(): z.ZodType<Type> {
+  return z.custom<Type>((value) => typeof value === 'function', 'must be a function');
 }
 
 function contains(whole: string, part: string): boolean {

@@ -19,7 +19,7 @@ import {
   type SandboxAccess,
   type ToolAccessInput,
 } from './client-replies.ts';
-import { agentSessionSeedSchema, captureKey, type EpisodeIdInput, type TaskId } from './protocol.ts';
+import { agentSessionPaths, agentSessionSeedSchema, captureKey, type EpisodeIdInput, type TaskId } from './protocol.ts';
 
 /** Options of {@link AgentSession.open}. */
 export interface AgentSessionOptions extends SessionClientOptions {
@@ -84,16 +84,21 @@ export class AgentSession implements AsyncDisposable {
       calls.post({
         ...close,
         stage: 'close',
-        path: '/v1/agent_sessions/close',
-        body: identity,
+        path: agentSessionPaths.close,
+        body: JSON.stringify(identity),
         reply: agentSessionReceiptSchema.extend(ownId),
         mayRepeat: true,
       }),
     );
     await lifecycle.open({
       stage: 'seed',
-      path: '/v1/agent_sessions',
-      body: { ...identity, task_id: taskId, tool_accesses: toolAccesses, sandbox_access: sandboxAccess },
+      path: agentSessionPaths.seed,
+      body: JSON.stringify({
+        ...identity,
+        task_id: taskId,
+        tool_accesses: toolAccesses,
+        sandbox_access: sandboxAccess,
+      }),
       reply: agentSeedReplySchema.extend(ownId),
       needsCookie: true,
       mayRepeat: true,
@@ -119,7 +124,8 @@ export class AgentSession implements AsyncDisposable {
   ): Promise<Reply> {
     const { reply = objectReplySchema, ...call } = checked('respond()', typedCallOptionsSchema, options);
     const path = this.#responsesPath;
-    return (await this.#calls.post({ ...call, stage: 'respond', path, body: params, reply })) as Reply;
+    const body = JSON.stringify(params);
+    return (await this.#calls.post({ ...call, stage: 'respond', path, body, reply })) as Reply;
   }
 
   /**

@@ -19,7 +19,8 @@ export interface Call<Reply> {
   readonly stage: SessionStage;
   /** Below the server's URL. */
   readonly path: string;
-  readonly body: unknown;
+  /** As JSON: so that a repeat is the same to the byte, whatever happens meanwhile to the objects that it was made of. */
+  readonly body: string;
   readonly headers?: Readonly<Record<string, string>>;
   /** What the body of a success has to be. */
   readonly reply: z.ZodType<Reply>;
@@ -97,11 +98,9 @@ export class Calls {
     const signals = [call.signal, call.outlivesSignal ? undefined : ownSignal].filter((signal) => signal !== undefined);
     const signal = AbortSignal.any(signals);
     signal.throwIfAborted();
-    // Once, so that a repeat is the same to the byte whatever happens to the body's objects meanwhile.
-    const body = JSON.stringify(call.body);
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#attempt(call, body, signal, attempt);
+        return await this.#attempt(call, signal, attempt);
       } catch (error) {
         signal.throwIfAborted();
         if (!(error instanceof ConnectionFailure)) throw error;
@@ -112,9 +111,9 @@ export class Calls {
   }
 
   /** @throws ConnectionFailure if there was no complete reply, which is also the case after an abort */
-  async #attempt(call: Call<unknown>, body: string, signal: AbortSignal, attempt: number): Promise<RawReply> {
+  async #attempt(call: Call<unknown>, signal: AbortSignal, attempt: number): Promise<RawReply> {
     const { url, agent, onReply, requestSeconds: ownSeconds } = this.#options;
-    const { stage, path, headers, requestSeconds = ownSeconds } = call;
+    const { stage, path, headers, body, requestSeconds = ownSeconds } = call;
     const cookie = this.jar.header;
     const fields: HeadersInit = {
       'Content-Type': 'application/json',

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { checked } from './checked.ts';
+import { checked, functionSchema } from './checked.ts';
 import { secondsSchema } from './client-retries.ts';
 import { monotonicSeconds, type Clock } from './seconds.ts';
 
@@ -27,12 +27,10 @@ export interface CleanupOptions {
   readonly clock?: Clock;
 }
 
-const isFunction = (value: unknown): boolean => typeof value === 'function';
-
 const optionsSchema = z.strictObject({
   seconds: secondsSchema.default(30),
-  onFailure: z.custom<(error: CleanupError) => void>(isFunction, 'must be a function').default(() => warnOfCleanup),
-  clock: z.custom<Clock>(isFunction, 'must be a function').default(() => monotonicSeconds),
+  onFailure: functionSchema<(error: CleanupError) => void>().default(() => warnOfCleanup),
+  clock: functionSchema<Clock>().default(() => monotonicSeconds),
 });
 
 interface Entry {

@@ -1,9 +1,8 @@
 import { setMaxListeners } from 'node:events';
 import { z } from 'zod';
-import { checked } from './checked.ts';
+import { checked, functionSchema } from './checked.ts';
 import { warnOfCleanup, type CleanupError } from './client-cleanup.ts';
 import { runEpisode, type Episode, type EpisodeOutcome } from './client-episode.ts';
-import { functionSchema } from './client-options.ts';
 import { secondsSchema } from './client-retries.ts';
 
 /** How far {@link runEpisodes} has come. */

@@ -47,7 +47,6 @@ export class SessionLifecycle<Receipt> {
    * @throws what the seed throws, whatever comes of the close
    */
   async open<Reply>(seed: Call<Reply>): Promise<Reply> {
-    JSON.stringify(seed.body); // one that cannot be sent leaves nothing to be closed
     this.#step = this.#cleanup.add(`The close of ${this.#what}`, (signal, seconds) => this.#cleanUp(signal, seconds));
     try {
       return await this.#calls.post(seed);

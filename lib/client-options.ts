@@ -1,5 +1,6 @@
 import { Agent } from 'node:http';
 import { z } from 'zod';
+import { functionSchema } from './checked.ts';
 import { Cleanup, type CleanupError } from './client-cleanup.ts';
 import type { SessionServer, SessionStage } from './client-errors.ts';
 import { retriesSchema, secondsSchema, type RetryOptions } from './client-retries.ts';
@@ -97,8 +98,3 @@ export const typedCallOptionsSchema = repeatableCallOptionsSchema.extend({
 
 /** {@link SessionClientOptions} as the code uses them. */
 export type ClientOptions = z.output<typeof clientOptionsSchema>;
-
-/** A function of which only its caller knows what it takes. */
-export function functionSchema<Type extends (...args: never[]) => unknown>(): z.ZodType<Type> {
-  return z.custom<Type>((value) => typeof value === 'function', 'must be a function');
-}

@@ -79,7 +79,8 @@ export class ResourcesSessionCalls {
     options: TypedCallOptions<Reply> = {},
   ): Promise<Reply> {
     const { reply = z.unknown(), ...call } = checked('callTool()', typedCallOptionsSchema, options);
-    return (await this.#calls.post({ ...call, stage: 'tool', path: toolPath(name), body: args, reply })) as Reply;
+    const body = JSON.stringify(args);
+    return (await this.#calls.post({ ...call, stage: 'tool', path: toolPath(name), body, reply })) as Reply;
   }
 
   /**
@@ -90,7 +91,14 @@ export class ResourcesSessionCalls {
   async verify(body: object, options: VerifyOptions = {}): Promise<VerifyReply> {
     const { closeFollows = this.#closeFollows, ...call } = checked('verify()', verifyOptionsSchema, options);
     const headers = closeFollows ? { 'X-NG-Checkpoint-Close-Follows': '1' } : {};
-    return this.#calls.post({ ...call, stage: 'verify', path: '/verify', headers, body, reply: verifyReplySchema });
+    return this.#calls.post({
+      ...call,
+      stage: 'verify',
+      path: '/verify',
+      headers,
+      body: JSON.stringify(body),
+      reply: verifyReplySchema,
+    });
   }
 }
 

@@ -97,7 +97,7 @@ export class ResourcesSession extends ResourcesSessionCalls implements AsyncDisp
         ...close,
         stage: 'close',
         path: '/close_session',
-        body: identity,
+        body: JSON.stringify(identity),
         reply: resourcesCloseReplySchema.extend(ownId),
         mayRepeat: true,
       }),
@@ -105,7 +105,7 @@ export class ResourcesSession extends ResourcesSessionCalls implements AsyncDisp
     const reply = await lifecycle.open({
       stage: 'seed',
       path: '/seed_session',
-      body: { ...identity, task_id: taskId, task_data: taskData },
+      body: JSON.stringify({ ...identity, task_id: taskId, task_data: taskData }),
       reply: resourcesSeedReplySchema.extend(ownId),
       needsCookie: true,
       mayRepeat: true,
@@ -157,7 +157,7 @@ export class UntypedResourcesSession extends ResourcesSessionCalls {
     const reply = await calls.post({
       stage: 'seed',
       path: '/seed_session',
-      body,
+      body: JSON.stringify(body),
       reply: untypedSeedReplySchema,
       needsCookie: true,
       mayRepeat: false,

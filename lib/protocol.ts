@@ -69,6 +69,9 @@ export const sandboxAccessSchema = z.object({
   workdir: z.string().nullable().default(null),
 });
 
+/** The routes that open and close agent sessions. */
+export const agentSessionPaths = { seed: '/v1/agent_sessions', close: '/v1/agent_sessions/close' } as const;
+
 /** The body of `POST /v1/agent_sessions`. */
 export const agentSessionSeedSchema = z.strictObject({
   agent_session_id: z.string().min(1),

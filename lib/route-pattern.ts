@@ -29,6 +29,11 @@ export function routePattern(entries: readonly string[]): (method: string, path:
   };
 }
 
+/** A path and the forms that it has under a rollout's prefix, as Express takes them. */
+export function rolloutPaths(path: string): string[] {
+  return [path, `/ng-rollout/:rollout${path}`, `/ng-rollout/:rollout/:part${path}`];
+}
+
 /** A path with slashes in the place of its backslashes, and one for each run of them. */
 export function slashed(path: string): string {
   return path.replace(/[\\/]+/g, '/');

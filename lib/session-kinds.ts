@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { ResourcesSessionLifetimes, WebSessionLifetimes, type SessionLifetimes } from './lifetimes.ts';
 import { AgentSessionLifetimes, type AgentSessionHolder } from './agent-lifetimes.ts';
 import { checked } from './checked.ts';
+import { agentSessionPaths } from './protocol.ts';
 import { routePattern } from './route-pattern.ts';
 import type { Clock } from './seconds.ts';
 
@@ -159,7 +160,7 @@ export function agent(options: AgentOptions): SessionKind {
     mismatch: 'agent_session_id does not match the session cookie',
     basePath,
     bodyField: 'agent_session_id',
-    namesSessionInBody: routePattern(['/v1/agent_sessions', '/v1/agent_sessions/close']),
+    namesSessionInBody: routePattern(Object.values(agentSessionPaths)),
     createLifetimes: () => new AgentSessionLifetimes(sessions),
     agentSessions: sessions,
   };
