@@ -1,7 +1,6 @@
 import express from 'express';
 import { IncomingMessage, ServerResponse, type IncomingHttpHeaders } from 'node:http';
 import { Socket } from 'node:net';
-import { z } from 'zod';
 import { SessionRoutingError } from './errors.ts';
 import { hasBody } from './headers.ts';
 
@@ -112,25 +111,22 @@ function alreadyRead(): SessionRoutingError {
   return new SessionRoutingError('BODY_ALREADY_READ', detail);
 }
 
-/** Reads the session ID from a body, given the request's header fields: undefined where it names none. */
-export type BodySessionIdReader = (bytes: Buffer, headers: IncomingHttpHeaders) => Promise<string | undefined>;
+/** Reads the JSON of a body, given the request's header fields: undefined where it holds none. */
+export type JsonBodyReader = (bytes: Buffer, headers: IncomingHttpHeaders) => Promise<unknown>;
 
 /**
- * Makes the function that finds the session ID in a body, decoded as `express.json()` decodes it (compression, charset,
- * byte order mark), but whatever the content type, since an app may parse any as JSON. A body that `express.json()`
- * refuses names no session: it is the app that answers it. The ID is not checked beyond being a non-empty string.
+ * Makes the function that reads a body's JSON, decoded as `express.json()` decodes it (compression, charset, byte order
+ * mark), but whatever the content type, since an app may parse any as JSON. A body that `express.json()` refuses holds
+ * none: it is the app that answers it.
  *
- * @param field the member of the JSON object that holds the ID
  * @param limit most bytes that the body may have after inflating
  * @throws (the function made) SessionRoutingError `BODY_TOO_LARGE` for a body that inflates to more than `limit` bytes
  */
-export function bodySessionIdReader(field: string, limit: number): BodySessionIdReader {
+export function jsonBodyReader(limit: number): JsonBodyReader {
   const parseJson = express.json({ type: () => true, strict: false, limit });
-  const schema = z.object({ [field]: z.string().min(1) });
-
   let inflating: Promise<unknown> = Promise.resolve();
 
-  return async function readBodySessionId(bytes, headers) {
+  return async function readJsonBody(bytes, headers) {
     if (bytes.length === 0) return undefined;
     if (headers['content-encoding'] === undefined) return parse(bytes, headers);
     // One after the other: a few kilobytes may inflate to `limit`, and a client may send many of them at once.
@@ -139,7 +135,7 @@ export function bodySessionIdReader(field: string, limit: number): BodySessionId
     return parsed;
   };
 
-  async function parse(bytes: Buffer, headers: IncomingHttpHeaders): Promise<string | undefined> {
+  async function parse(bytes: Buffer, headers: IncomingHttpHeaders): Promise<unknown> {
     const request: IncomingMessage & { body?: unknown } = replayRequest(bytes, headers);
     try {
       await new Promise<void>((resolve, reject) => {
@@ -149,7 +145,7 @@ export function bodySessionIdReader(field: string, limit: number): BodySessionId
       if ((error as { status?: unknown }).status === 413) throw tooLarge(limit);
       return undefined;
     }
-    return schema.safeParse(request.body).data?.[field];
+    return request.body;
   }
 }
 

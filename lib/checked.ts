@@ -26,6 +26,27 @@ export function checked<Schema extends z.ZodObject>(
   throw new TypeError(`${caller}: ${key ? `option "${key}"` : 'the options'}: ${issue?.message ?? 'refused'}`);
 }
 
+/** A path of a route. */
+export const path = z
+  .string()
+  .startsWith('/', 'must begin with a slash')
+  .regex(/^[^\s?#]*$/, 'must be a path without a query');
+
+/** A path below which an app's routes are mounted, without its trailing slash. */
+export const basePath = z
+  .string()
+  .regex(/^(\/[^?#]*)?$/, 'must be a path that begins with a slash')
+  .transform((value) => value.replace(/\/+$/, ''));
+
+/** Entries of `routePattern()`. */
+export const routes = z.array(z.string().regex(/^([A-Za-z]+ )?\/[^\s?#]*$/, 'must be "/path" or "METHOD /path"'));
+
+export const seconds = z.number().positive().finite();
+
+export const headerField = z
+  .string()
+  .regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'must be a field name (RFC 9110, section 5.1)');
+
 /** A function of which only its caller knows what it takes. */
 export function functionSchema<Type extends (...args: never[]) => unknown>(): z.ZodType<Type> {
   return z.custom<Type>((value) => typeof value === 'function', 'must be a function');

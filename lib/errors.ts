@@ -12,7 +12,7 @@ interface Refusal {
 
 const REFUSALS = {
   SESSION_ID_INVALID: { status: 400, title: 'The session ID is not valid' },
-  SESSION_MISMATCH: { status: 409, title: 'The cookie and the body name different sessions' },
+  SESSION_MISMATCH: { status: 409, title: 'The request names different sessions' },
   SESSION_CLAIMED_ELSEWHERE: { status: 409, title: 'Another worker claims the session' },
   AGENT_SESSION_MARKER_INVALID: { status: 409, title: 'The session cookie names no agent session' },
   AGENT_SESSION_CLOSED: { status: 409, title: 'The agent session is closed' },
@@ -23,6 +23,7 @@ const REFUSALS = {
   SESSION_GONE: { status: 410, title: 'The worker that held the session is gone' },
   BODY_TOO_LARGE: { status: 413, title: 'The body is too large' },
   BODY_ALREADY_READ: { status: 500, title: 'The body was read ahead of the session router' },
+  SESSION_SOURCE_FAILED: { status: 500, title: 'The session ID could not be read from the request' },
   SESSION_COOKIE_DISPUTED: { status: 500, title: 'express-session settled on another session ID' },
   CLAIMANT_UNREACHABLE: { status: 502, title: 'The worker that holds the session broke off' },
   CLAIMANT_BUSY: { status: 503, title: 'The worker that holds the session is busy', retryAfterSeconds: 1 },
@@ -59,23 +60,45 @@ export class SessionRoutingError extends Error {
   }
 }
 
+/** How a refusal is told to a client. */
+export interface Refused {
+  readonly status: number;
+  readonly contentType: string;
+  readonly body: string;
+}
+
+/** Puts a refusal in the form that the clients of a kind of server understand. */
+export type RefusalFormat = (error: SessionRoutingError) => Refused;
+
+/** A refusal as a problem document (RFC 9457). */
+export const problemDocument: RefusalFormat = (error) => ({
+  status: error.status,
+  contentType: 'application/problem+json',
+  body: JSON.stringify(error),
+});
+
 /**
- * Answers a request with an error's problem document.
+ * Answers a request with an error, as a problem document unless another form is given.
  *
  * Fields that something ahead of the router has set on the reply are kept, except those that describe a body.
  * Does nothing to a reply that has begun.
  */
-export function refuse(response: ServerResponse, error: SessionRoutingError): void {
+export function refuse(
+  response: ServerResponse,
+  error: SessionRoutingError,
+  format: RefusalFormat = problemDocument,
+): void {
   if (response.headersSent || response.destroyed) return;
-  const body = Buffer.from(JSON.stringify(error));
+  const { status, contentType, body: text } = format(error);
+  const body = Buffer.from(text);
   for (const name of ['content-encoding', 'transfer-encoding', 'etag', 'last-modified']) response.removeHeader(name);
-  response.setHeader('Content-Type', 'application/problem+json');
+  response.setHeader('Content-Type', contentType);
   response.setHeader('Content-Length', body.length);
   response.setHeader('Cache-Control', 'no-store');
   const refusal: Refusal = REFUSALS[error.code];
   if (refusal.retryAfterSeconds !== undefined) response.setHeader('Retry-After', refusal.retryAfterSeconds);
-  response.statusCode = error.status;
-  response.statusMessage = STATUS_CODES[error.status] ?? '';
+  response.statusCode = status;
+  response.statusMessage = STATUS_CODES[status] ?? '';
   response.end(body);
 }
 
@@ -109,12 +132,12 @@ export function silence(response: ServerResponse): void {
 }
 
 /** The same refusal as {@link refuse} makes, in bytes, for an upgrade request, which has no reply object. */
-export function refusalBytes(error: SessionRoutingError): string {
+export function refusalBytes(error: SessionRoutingError, format: RefusalFormat = problemDocument): string {
   const { retryAfterSeconds }: Refusal = REFUSALS[error.code];
-  const body = JSON.stringify(error);
+  const { status, contentType, body } = format(error);
   return [
-    `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? ''}`,
-    'Content-Type: application/problem+json',
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`,
+    `Content-Type: ${contentType}`,
     `Content-Length: ${Buffer.byteLength(body)}`,
     'Cache-Control: no-store',
     ...(retryAfterSeconds === undefined ? [] : [`Retry-After: ${retryAfterSeconds}`]),

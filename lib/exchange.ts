@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { refusalBytes, refuse, type SessionRoutingError } from './errors.ts';
+import { refusalBytes, refuse, type RefusalFormat, type SessionRoutingError } from './errors.ts';
 import type { Forwarder } from './forward.ts';
 import type { Expectation } from './origin.ts';
 import { onReplyClosed } from './reply-end.ts';
@@ -20,7 +20,7 @@ export interface Exchange {
   onClosed(callback: () => void): void;
   /** The status of the reply; undefined where its head was never sent. */
   status(): number | undefined;
-  refuse(error: SessionRoutingError): void;
+  refuse(error: SessionRoutingError, format?: RefusalFormat): void;
   forward(forwarder: Forwarder, socketPath: string): void;
 }
 
@@ -55,8 +55,8 @@ export class HttpExchange implements Exchange {
     return this.response.headersSent ? this.response.statusCode : undefined;
   }
 
-  refuse(error: SessionRoutingError): void {
-    refuse(this.response, error);
+  refuse(error: SessionRoutingError, format?: RefusalFormat): void {
+    refuse(this.response, error, format);
   }
 
   forward(forwarder: Forwarder, socketPath: string): void {
@@ -94,9 +94,9 @@ export class UpgradeExchange implements Exchange {
     return undefined;
   }
 
-  refuse(error: SessionRoutingError): void {
+  refuse(error: SessionRoutingError, format?: RefusalFormat): void {
     this.#socket.on('error', () => undefined); // the client may have left, and Node's own listener with it
-    this.#socket.end(refusalBytes(error));
+    this.#socket.end(refusalBytes(error, format));
   }
 
   forward(forwarder: Forwarder, socketPath: string): void {

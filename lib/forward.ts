@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { ClaimantConnections } from './claimant-connections.ts';
-import { refusalBytes, refuse, SessionRoutingError } from './errors.ts';
+import { problemDocument, refusalBytes, refuse, SessionRoutingError, type RefusalFormat } from './errors.ts';
 import { ForwardedRequest } from './forwarded-request.ts';
 import { passUpgrade } from './forwarded-upgrade.ts';
 import { hasBody } from './headers.ts';
@@ -17,6 +17,8 @@ const dyingMilliseconds = 100;
 export interface ForwarderOptions {
   /** Called before a reply says that the claimant is gone; it may add fields. */
   readonly onGone?: (response: ServerResponse) => void;
+  /** How clients are told of refusals. Default: by problem documents. */
+  readonly refusalFormat?: RefusalFormat | undefined;
 }
 
 /** Where a request goes. */
@@ -38,9 +40,11 @@ export interface ForwardTarget {
 export class Forwarder {
   readonly #connections = new ClaimantConnections();
   readonly #onGone: (response: ServerResponse) => void;
+  readonly #refusalFormat: RefusalFormat;
 
-  constructor({ onGone = () => undefined }: ForwarderOptions = {}) {
+  constructor({ onGone = () => undefined, refusalFormat = problemDocument }: ForwarderOptions = {}) {
     this.#onGone = onGone;
+    this.#refusalFormat = refusalFormat;
   }
 
   /**
@@ -79,7 +83,7 @@ export class Forwarder {
     const refusal = await this.#refusalFor(error, path);
     if (response.headersSent) return;
     if (refusal.code === 'SESSION_GONE') this.#onGone(response);
-    refuse(response, refusal);
+    refuse(response, refusal, this.#refusalFormat);
   }
 
   async #refuseUpgrade(client: Duplex, error: Error, path: string): Promise<void> {
@@ -87,7 +91,7 @@ export class Forwarder {
     const refusal = await this.#refusalFor(error, path);
     // A claimant that lives has closed the connection because its app did. So some refuse an upgrade.
     if (refusal.code === 'CLAIMANT_UNREACHABLE') client.destroy();
-    else client.end(refusalBytes(refusal), () => client.destroy());
+    else client.end(refusalBytes(refusal, this.#refusalFormat), () => client.destroy());
   }
 
   async #refusalFor(error: NodeJS.ErrnoException, socketPath: string): Promise<SessionRoutingError> {

@@ -168,6 +168,13 @@ export function stripOwnFields(request: RequestFields): void {
   request.headersDistinct = distinct(request.rawHeaders);
 }
 
+/** Takes a field off a request, as if its client had not sent it. */
+export function removeField(request: RequestFields, field: string): void {
+  request.rawHeaders = pairsOf(request.rawHeaders).flatMap((pair) => (pair[0].toLowerCase() === field ? [] : pair));
+  request.headers = Object.fromEntries(Object.entries(request.headers).filter(([name]) => name !== field));
+  request.headersDistinct = distinct(request.rawHeaders);
+}
+
 /** The same for trailers, once they have come. */
 export function stripOwnTrailers(request: RequestTrailers): void {
   if (!hasOwn(request.rawTrailers)) return;

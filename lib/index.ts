@@ -3,7 +3,7 @@ export { AgentSessionSetupError, type AgentSessionHooks, type AgentSessionsOptio
 export { AgentSessions } from './agent-sessions.ts';
 export { ClosedResourcesSessionRecords } from './closed-records.ts';
 export { SessionClaims, type Claims, type ClaimsOptions, type SessionClaimsOptions } from './claims.ts';
-export { refusalHandler, SessionRoutingError, type RefusalCode } from './errors.ts';
+export { refusalHandler, SessionRoutingError, type RefusalCode, type RefusalFormat, type Refused } from './errors.ts';
 export {
   ResourcesSessionLifetimes,
   WebSessionLifetimes,
@@ -32,13 +32,23 @@ export {
   type BodyIssue,
   type EpisodeId,
 } from './protocol.ts';
+export { agent, resources, web, type AgentOptions, type ResourcesOptions, type WebOptions } from './session-kinds.ts';
+export type { BodyReader, HeadReader, SessionKind, SessionRestart, SessionTokenPlaces } from './session-kind.ts';
 export {
-  agent,
-  resources,
-  web,
-  type AgentOptions,
-  type ResourcesOptions,
-  type SessionKind,
-  type WebOptions,
-} from './session-kinds.ts';
+  firstOf,
+  fromBody,
+  fromCookie,
+  fromFunction,
+  fromHeader,
+  fromPath,
+  fromQuery,
+  type BodySourceOptions,
+  type FunctionSourceOptions,
+  type SessionIdSource,
+  type SourceRequest,
+} from './session-sources.ts';
+export { sessionKind, type SessionKindOptions, type SessionRecordOptions } from './custom-kind.ts';
+export { mcpHandle, mcpSessions, type McpHandleOptions, type McpSessionsOptions } from './mcp-kinds.ts';
+export { NamedSessionLifetimes, type NamedSessionLifetimesOptions } from './named-lifetimes.ts';
+export { SessionTokens, type SessionToken } from './session-token.ts';
 export { sessionRouting, type ListenTarget, type SessionRouting } from './session-routing.ts';

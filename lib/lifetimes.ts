@@ -21,6 +21,8 @@ export interface SessionLifetimes {
   served(sessionId: string, request: SessionRequest, status: number | undefined): void;
   /** Whether anything of the session is left, so that its claim must stay. */
   holds(sessionId: string): boolean;
+  /** Opens a session, as the app asks for; left out where it cannot. */
+  opened?(sessionId: string): void;
   /** Ends a session, as a terminal route asks for. */
   ended(sessionId: string): void;
   /** Forgets at most `limit` of the sessions that expired by `now`, and returns them: their claims may be released. */
@@ -100,8 +102,7 @@ export class ResourcesSessionLifetimes implements SessionLifetimes {
   served(sessionId: string, request: SessionRequest, status: number | undefined): void {
     const successful = status !== undefined && status >= 200 && status < 300;
     if (successful && this.starts(request)) {
-      this.#expiring.delete(sessionId);
-      this.#open.add(sessionId);
+      this.opened(sessionId);
     } else if ((successful && this.#ends(request)) || !this.#open.has(sessionId)) {
       this.ended(sessionId);
     }
@@ -109,6 +110,12 @@ export class ResourcesSessionLifetimes implements SessionLifetimes {
 
   holds(sessionId: string): boolean {
     return this.#open.has(sessionId) || this.#expiring.has(sessionId);
+  }
+
+  /** Opens a session: it is held until it ends. */
+  opened(sessionId: string): void {
+    this.#expiring.delete(sessionId);
+    this.#open.add(sessionId);
   }
 
   /** Ends a session: it is held for the window from now, so that retried and cleanup closes find it. */

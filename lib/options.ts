@@ -1,14 +1,21 @@
 import { isAbsolute } from 'node:path';
 import { z } from 'zod';
 import { checked } from './checked.ts';
-import type { SessionKind } from './session-kinds.ts';
+import { web } from './session-kinds.ts';
+import type { SessionKind } from './session-kind.ts';
 
 /** What `sessionRouting()` takes. */
 export interface SessionRoutingOptions {
-  /** Where requests name their session and how long sessions live: `resources()`, `agent()` or `web()`. Default: `web()`. */
+  /**
+   * Where requests name their session and how long sessions live: `resources()`, `agent()`, `web()`, `mcpSessions()`,
+   * `mcpHandle()`, or one made by `sessionKind()`. Default: `web()`.
+   */
   kind?: SessionKind;
-  /** Signs the session cookie, as express-session takes it: one secret, or several with the newest first. */
-  secret: string | readonly string[];
+  /**
+   * Signs the session cookie, as express-session takes it: one secret, or several with the newest first. Only a kind whose
+   * sessions no cookie names does without.
+   */
+  secret?: string | readonly string[];
   /** Name of the session cookie. Default: `connect.sid` for `web`, else `<kind>.sid`. */
   name?: string;
   /**
@@ -24,9 +31,9 @@ export interface SessionRoutingOptions {
 
 /** {@link SessionRoutingOptions} with every default filled in. */
 export interface CompleteOptions {
-  readonly kind: SessionKind | undefined;
+  readonly kind: SessionKind;
   readonly secrets: readonly string[];
-  readonly name: string | undefined;
+  readonly name: string;
   readonly runtimeDirectory: string | undefined;
   readonly bodyLimit: number;
   readonly routing: boolean;
@@ -41,7 +48,9 @@ const schema = z.strictObject({
       'must be a kind, such as resources(), agent() or web()',
     )
     .optional(),
-  secret: z.union([secret, z.array(secret).min(1).readonly()], 'must be a non-empty string or a list of them'),
+  secret: z
+    .union([secret, z.array(secret).min(1).readonly()], 'must be a non-empty string or a list of them')
+    .optional(),
   name: z
     .string()
     .regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, 'must be a cookie name (RFC 6265, section 4.1.1)')
@@ -60,6 +69,11 @@ const schema = z.strictObject({
  * @throws TypeError that names the first key that is refused or unknown
  */
 export function completeOptions(options: SessionRoutingOptions): CompleteOptions {
-  const { kind, secret, name, runtimeDirectory, bodyLimit, routing } = checked('sessionRouting()', schema, options);
-  return { kind, secrets: typeof secret === 'string' ? [secret] : secret, name, runtimeDirectory, bodyLimit, routing };
+  const { secret, ...others } = checked('sessionRouting()', schema, options);
+  const { kind = web(), name = kind.cookieName, runtimeDirectory, bodyLimit, routing } = others;
+  if (secret === undefined && kind.cookies !== 'none') {
+    throw new TypeError('sessionRouting(): option "secret": must be a non-empty string or a list of them');
+  }
+  const secrets = typeof secret === 'string' ? [secret] : (secret ?? []);
+  return { kind, secrets, name, runtimeDirectory, bodyLimit, routing };
 }

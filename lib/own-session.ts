@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Store } from 'express-session';
 import { SessionRoutingError } from './errors.ts';
 import type { RequestSession } from './request-session.ts';
+import type { SessionKind } from './session-kind.ts';
 import { replaceSetCookies, setCookies } from './session-cookie.ts';
 import type { SignedCookieReader } from './session-id.ts';
 
@@ -10,7 +11,7 @@ export interface OwnSessionParts {
   readonly name: string;
   readonly readCookie: SignedCookieReader;
   /** As {@link SessionKind.cookies} has it. */
-  readonly cookies: 'router' | 'express-session';
+  readonly cookies: SessionKind['cookies'];
   readonly watchStore: (store: Store) => void;
   /** Told each `Set-Cookie` field by which a reply names its session. */
   readonly onCookieSet: (field: string) => void;
@@ -59,7 +60,7 @@ function checkSettledId(value: unknown, { current, parts }: Expectation, store: 
     throw disputed('This kind of server needs the express-session that routing.session() makes; mount no other.');
   }
   const cookieId = typeof value === 'string' && value !== '' ? value : undefined;
-  if (cookieId === current.cookieId) return;
+  if (cookieId === current.headId) return;
   throw disputed(
     'express-session took another session ID from the request than the session router did. Give both the same ' +
       'name and secret, and mount no cookie-parser with another secret ahead of express-session.',

@@ -3,15 +3,18 @@ import type { Claims } from './claims.ts';
 import { SessionRoutingError, silence } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { SessionLifetimes, SessionRequest } from './lifetimes.ts';
-import type { SessionKind } from './session-kinds.ts';
+import { checkSessionId } from './session-id.ts';
+import type { SessionKind } from './session-kind.ts';
 
 /** What the requests of one worker share. */
 export interface RequestSessionParts {
   readonly claims: Claims;
   readonly lifetimes: SessionLifetimes;
-  readonly kind: Pick<SessionKind, 'cookies' | 'routesNewSessions' | 'expressIdOf' | 'sessionIdOf'>;
+  readonly kind: Pick<SessionKind, 'cookies' | 'routesNewSessions' | 'expressIdOf' | 'sessionIdOf' | 'refusalFormat'>;
   /** Keeps the claim of a session that a request did not use until no client can be about to use it. */
   readonly linger: (sessionId: string) => void;
+  /** Claims a session that the app has opened. Returns whether this worker claims it. */
+  readonly open: (sessionId: string) => boolean;
   /** Whether a session has ended, though its claim is still there. */
   readonly hasEnded: (sessionId: string) => boolean;
   /** Told after a request's records were written, so that the sweep wakes in time. */
@@ -28,12 +31,12 @@ export interface SessionProperties {
 
 /** The session of one request that is served here: its ID, whether its handler used it, and the claims it holds. */
 export class RequestSession {
-  /** The Cookie field from which {@link cookieId} was read. */
-  readonly cookieField: string | undefined;
-  /** The express-session ID that the cookie carries. */
-  readonly cookieExpressId: string | undefined;
-  /** The session that the cookie names. */
-  readonly cookieId: string | undefined;
+  /** The Cookie field from which {@link headId} was read; null if it was read elsewhere. */
+  readonly cookieField: string | undefined | null;
+  /** The express-session ID that the head of the request names: by its cookie, or by what counts in its place. */
+  readonly headExpressId: string | undefined;
+  /** The session that the head of the request names. */
+  readonly headId: string | undefined;
   /** The ID that the body names. */
   bodyId: string | undefined;
   /** The request's session, as the router decided it. None: nothing names one, and none was minted yet. */
@@ -61,21 +64,23 @@ export class RequestSession {
   #hasEnded = false;
   #livedAlready = false;
 
-  /** @param cookieExpressId the express-session ID that the request's cookie carries, if it has a valid one */
-  constructor(parts: RequestSessionParts, exchange: Exchange, cookieExpressId: string | undefined) {
+  /**
+   * @param headExpressId the express-session ID that the head of the request names, if it does
+   * @param isByCookie whether that is what the cookie says
+   */
+  constructor(parts: RequestSessionParts, exchange: Exchange, headExpressId: string | undefined, isByCookie: boolean) {
     this.#parts = parts;
     this.#exchange = exchange;
-    this.cookieField = exchange.request.headers.cookie;
-    this.cookieExpressId = cookieExpressId;
-    this.sessionId = this.cookieId =
-      cookieExpressId === undefined ? undefined : parts.kind.sessionIdOf(cookieExpressId);
+    this.cookieField = isByCookie ? exchange.request.headers.cookie : null;
+    this.headExpressId = headExpressId;
+    this.sessionId = this.headId = headExpressId === undefined ? undefined : parts.kind.sessionIdOf(headExpressId);
     this.properties = exchange.request as SessionProperties;
     this.starts = parts.lifetimes.starts(this.#sessionRequest());
   }
 
-  /** The ID of the express-session that the request names: the body's, or else the cookie's. */
+  /** The ID of the express-session that the request names: by its body, or else by its head. */
   get expressId(): string | undefined {
-    return this.bodyId === undefined ? this.cookieExpressId : this.#parts.kind.expressIdOf(this.bodyId);
+    return this.bodyId === undefined ? this.headExpressId : this.#parts.kind.expressIdOf(this.bodyId);
   }
 
   /** The ID of the express-session that is the request's session now; undefined for an ordinary one. */
@@ -83,7 +88,7 @@ export class RequestSession {
     return this.sessionId === undefined ? undefined : this.#parts.kind.expressIdOf(this.sessionId);
   }
 
-  /** Whether an express-session ID is new to the client: neither its cookie nor its body names it. */
+  /** Whether an express-session ID is new to the client: it names it neither in its head nor in its body. */
   isNew(expressId: string): boolean {
     return expressId !== this.expressId;
   }
@@ -96,16 +101,16 @@ export class RequestSession {
     const { sessionId } = this;
     if (sessionId === undefined) return undefined;
     if (this.starts || this.#isNamed || (this.used && !this.#isNamedByRequest(sessionId))) return 'named';
-    return this.cookieId === undefined && !this.#parts.kind.routesNewSessions ? 'withheld' : undefined;
+    return this.headId === undefined && !this.#parts.kind.routesNewSessions ? 'withheld' : undefined;
   }
 
   /**
-   * Whether the request's cookie names a session that the router would keep, whatever this request does: asked once,
+   * Whether the head of the request names a session that the router would keep, whatever this request does: asked once,
    * before the handler runs.
    */
   livesAlready(): boolean {
     const { kind, lifetimes } = this.#parts;
-    this.#livedAlready = kind.cookies === 'router' && this.cookieId !== undefined && lifetimes.holds(this.cookieId);
+    this.#livedAlready = kind.cookies === 'router' && this.headId !== undefined && lifetimes.holds(this.headId);
     return this.#livedAlready;
   }
 
@@ -131,6 +136,16 @@ export class RequestSession {
     }
     this.#scopes.set(sessionId, claims.serving(sessionId));
     return claimant;
+  }
+
+  /**
+   * Takes a session that the reply's head, which is about to be written, says the app has opened.
+   *
+   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker claims one of the same ID
+   */
+  openInReply(sessionId: string): void {
+    if (!this.#holds(checkSessionId(sessionId)) || !this.#parts.open(sessionId)) throw lostClaim();
+    this.sessionId ??= sessionId;
   }
 
   /** Mints a session ID and holds its claim. */
@@ -217,13 +232,13 @@ export class RequestSession {
 
   /** Answers the request with a refusal, whatever its handler does from now on. */
   refuse(error: SessionRoutingError): void {
-    this.#exchange.refuse(error);
+    this.#exchange.refuse(error, this.#parts.kind.refusalFormat);
     const { response } = this.#exchange;
     if (response !== undefined) silence(response);
   }
 
   #isNamedByRequest(sessionId: string): boolean {
-    return sessionId === this.cookieId || sessionId === this.bodyId;
+    return sessionId === this.headId || sessionId === this.bodyId;
   }
 
   #drawUnclaimed(): string {
@@ -265,10 +280,11 @@ export class RequestSession {
   /** Whether the request counts as one for the session, and so decides on how long it lives. */
   #keeps(sessionId: string): boolean {
     const { kind, lifetimes, hasEnded } = this.#parts;
+    if (kind.cookies === 'none') return !this.#hasEnded && !hasEnded(sessionId);
     if (kind.cookies === 'express-session') {
       if (this.#hasEnded || hasEnded(sessionId)) return false;
       if (sessionId === this.#namedInReply) return true;
-      return sessionId === this.cookieId && sessionId === this.properties.sessionID;
+      return sessionId === this.headId && sessionId === this.properties.sessionID;
     }
     if (sessionId !== this.sessionId) return false;
     // An ID that was minted for an express-session that declined: no app and no client has seen it.
@@ -278,7 +294,7 @@ export class RequestSession {
   }
 
   #record(sessionId: string): void {
-    const { session } = this.properties;
+    const session = this.#parts.kind.cookies === 'none' ? undefined : this.properties.session;
     const status = this.#hasEnded ? undefined : this.#exchange.status();
     this.#parts.lifetimes.served(sessionId, { ...this.#sessionRequest(), session }, status);
   }

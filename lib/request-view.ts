@@ -4,6 +4,7 @@ import type { Session, Store } from 'express-session';
 import { SessionRoutingError } from './errors.ts';
 import { randomSessionId, type RequestSession } from './request-session.ts';
 import { signCookie } from './session-id.ts';
+import type { SessionKind } from './session-kind.ts';
 
 const debug = debuglog('express-session-routing');
 
@@ -12,7 +13,7 @@ export interface RequestViewParts {
   readonly name: string;
   readonly secrets: readonly string[];
   /** As {@link SessionKind.cookies} has it. */
-  readonly cookies: 'router' | 'express-session';
+  readonly cookies: SessionKind['cookies'];
 }
 
 type SessionOrNone = (Session & { cookie: SerializableCookie }) | null | undefined;
@@ -77,8 +78,8 @@ export class RequestView {
     this.#parts = parts;
     const { headers } = request;
     // In a field that is as the router read it, express-session will find what the router found.
-    const { cookieExpressId, expressId, cookieField } = current;
-    const isAsRouted = cookieExpressId !== undefined && cookieExpressId === expressId && headers.cookie === cookieField;
+    const { headExpressId, expressId, cookieField } = current;
+    const isAsRouted = headExpressId !== undefined && headExpressId === expressId && headers.cookie === cookieField;
     this.headers = isAsRouted ? headers : { cookie: this.#cookie(), 'x-forwarded-proto': headers['x-forwarded-proto'] };
     Object.defineProperty(this, 'session', shownSession);
   }

@@ -29,6 +29,16 @@ export function routePattern(entries: readonly string[]): (method: string, path:
   };
 }
 
+/**
+ * Tells whether a path is one that is given, or below it, as loosely as {@link routePattern}.
+ *
+ * @param root a path that begins with a slash; it is taken literally
+ */
+export function pathPattern(root: string): (path: string) => boolean {
+  const pattern = new RegExp(`^${ROLLOUT_PREFIX}${escaped(root.replace(/\/$/, '') || '/')}(?:/|$)`, 'i');
+  return (path) => pattern.test(path) || (path.includes('\\') && pattern.test(slashed(path)));
+}
+
 /** A path and the forms that it has under a rollout's prefix, as Express takes them. */
 export function rolloutPaths(path: string): string[] {
   return [path, `/ng-rollout/:rollout${path}`, `/ng-rollout/:rollout/:part${path}`];

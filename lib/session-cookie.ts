@@ -95,7 +95,7 @@ interface HeadParts extends SessionBridgeParts {
 /** Decides on the cookie of a reply after express-session has, which wraps `writeHead` later. */
 function watchHead(response: Reply, view: RequestView, parts: HeadParts, next: (error: unknown) => void): void {
   const { writeHead, _implicitHeader: implicitHeader } = response;
-  const mayBeNew = parts.cookies === 'express-session' || view.current.cookieId === undefined;
+  const mayBeNew = parts.cookies === 'express-session' || view.current.headId === undefined;
   response.writeHead = (...args: unknown[]) => {
     const status = typeof args[0] === 'number' ? args[0] : response.statusCode;
     try {

@@ -4,7 +4,7 @@ import { SessionClaims, UnsharedClaims, type Claims, type ClaimsOptions } from '
 import { ExpiryQueue } from './expiry-queue.ts';
 import type { SessionLifetimes } from './lifetimes.ts';
 import type { Clock } from './seconds.ts';
-import type { SessionKind } from './session-kinds.ts';
+import type { SessionKind } from './session-kind.ts';
 import { SessionStores } from './session-stores.ts';
 import { Sweeper } from './sweeper.ts';
 
@@ -20,7 +20,7 @@ export interface SessionKeeperOptions {
   /** The runtime directory; undefined for one worker. */
   readonly directory: string | undefined;
   readonly lifetimes: SessionLifetimes;
-  readonly kind: Pick<SessionKind, 'expressIdOf' | 'sessionIdOf'>;
+  readonly kind: Pick<SessionKind, 'expressIdOf' | 'sessionIdOf' | 'released'>;
   readonly clock: Clock;
 }
 
@@ -51,6 +51,7 @@ export class SessionKeeper {
       released: (sessionId) => {
         this.#ended.delete(sessionId);
         this.#stores.forget(kind.expressIdOf(sessionId));
+        kind.released?.(sessionId);
       },
     };
     this.claims = directory === undefined ? new UnsharedClaims(options) : new SessionClaims({ ...options, directory });
@@ -70,6 +71,20 @@ export class SessionKeeper {
   /** Keeps a session that no request has used until no client can be about to use it. */
   linger(sessionId: string): void {
     this.#lingering.set(sessionId, this.#clock() + lingerSeconds);
+  }
+
+  /**
+   * Claims a session that the app has opened, until it ends.
+   *
+   * @returns whether this worker claims it, and not another
+   */
+  open(sessionId: string): boolean {
+    const claimant = this.claims.claimant(sessionId) ?? this.claims.claim(sessionId);
+    if (claimant !== this.claims.workerId) return false;
+    this.#ended.delete(sessionId);
+    this.lifetimes.opened?.(sessionId);
+    this.settled();
+    return true;
   }
 
   /** Ends a session. */

@@ -1,46 +1,11 @@
 import { z } from 'zod';
-import { ResourcesSessionLifetimes, WebSessionLifetimes, type SessionLifetimes } from './lifetimes.ts';
+import { ResourcesSessionLifetimes, WebSessionLifetimes } from './lifetimes.ts';
 import { AgentSessionLifetimes, type AgentSessionHolder } from './agent-lifetimes.ts';
-import { checked } from './checked.ts';
+import { basePath, checked, headerField, path, routes, seconds } from './checked.ts';
 import { agentSessionPaths } from './protocol.ts';
-import { routePattern } from './route-pattern.ts';
-import type { Clock } from './seconds.ts';
-
-/** Where the requests of one kind of server name their session, and how long its sessions live. */
-export interface SessionKind {
-  /** `resources`, `agent` or `web`; it names the cookie where `sessionRouting()` is given no name. */
-  readonly kind: string;
-  /** Name of the session cookie where `sessionRouting()` is given none. */
-  readonly cookieName: string;
-  /**
-   * Who decides on session cookies. `router`: a reply carries the cookie if and only if it starts or used a new
-   * session, and a cookie's ID is kept even if the store does not know it. `express-session`: its own rules hold.
-   */
-  readonly cookies: 'router' | 'express-session';
-  /**
-   * Whether a session that express-session makes is routed. Otherwise it is an ordinary session, which is served where it
-   * lands; and the reply to a request whose body alone names a session names it if, and only if, the app asks for that.
-   */
-  readonly routesNewSessions: boolean;
-  /** The express-session ID that a session has. */
-  expressIdOf(sessionId: string): string;
-  /** The session that an express-session ID names, perhaps by nothing (`''`); undefined for an ordinary session. */
-  sessionIdOf(expressId: string): string | undefined;
-  /** What a client is told whose cookie and body name different sessions. */
-  readonly mismatch: string;
-  /** Path below which the app's routes are mounted, without a trailing slash: `''` for the root. */
-  readonly basePath: string;
-  /** The member of the JSON body that names the session on the routes that `namesSessionInBody` tells. */
-  readonly bodyField: string;
-  /** Whether a request on this path, taken below `basePath`, names its session in its body. */
-  namesSessionInBody(method: string, path: string): boolean;
-  /** New records of how long sessions live, for one worker. */
-  createLifetimes(clock: Clock): SessionLifetimes;
-  /** The records that decide on the sessions of an agent server, which need to know of claims. */
-  readonly agentSessions?: AgentSessionHolder;
-  /** Seconds after the death of a worker until its claims may go. None: they stay until the server exits. */
-  readonly claimsExpireSeconds?: number;
-}
+import { pathPattern, routePattern } from './route-pattern.ts';
+import type { BodyReader, SessionKind } from './session-kind.ts';
+import { SessionTokens } from './session-token.ts';
 
 /** What `resources()` takes. A path is matched in any case, with or without a trailing slash, and for POST. */
 export interface ResourcesOptions {
@@ -56,30 +21,31 @@ export interface ResourcesOptions {
   closeFollowsHeader?: string;
   /** Seconds for which a session that is not open is still remembered after its last request. Default: 300. */
   closeRetryWindowSeconds?: number;
+  /** Header field that carries a session token. Default: `x-nemo-gym-session-token`. */
+  sessionTokenHeader?: string;
+  /** Path of the MCP endpoint, on which a token counts and not a cookie. Default: `/mcp`. */
+  mcpPath?: string;
   /** Path below which the app's routes are mounted. Default: the root. */
   basePath?: string;
 }
 
-const path = z
-  .string()
-  .startsWith('/', 'must begin with a slash')
-  .regex(/^[^\s?#]*$/, 'must be a path without a query');
-const seconds = z.number().positive().finite();
-const basePath = z
-  .string()
-  .regex(/^(\/[^?#]*)?$/, 'must be a path that begins with a slash')
-  .transform((value) => value.replace(/\/+$/, ''));
-const routes = z.array(z.string().regex(/^([A-Za-z]+ )?\/[^\s?#]*$/, 'must be "/path" or "METHOD /path"'));
-
 /** Sessions whose ID is that of their express-session. */
-const unmarked: Pick<SessionKind, 'routesNewSessions' | 'expressIdOf' | 'sessionIdOf' | 'mismatch'> = {
+export const unmarked: Pick<SessionKind, 'routesNewSessions' | 'expressIdOf' | 'sessionIdOf' | 'mismatch'> = {
   routesNewSessions: true,
   expressIdOf: (sessionId) => sessionId,
   sessionIdOf: (expressId) => expressId,
   mismatch:
-    'The session cookie names another session than the body. Send the request with the cookie of its own session, ' +
-    'or without one.',
+    'The session cookie, or token, names another session than the body. Send the request with that of its own ' +
+    'session, or with none.',
 };
+
+/** Reads a member of the JSON objects that some routes get, if it is a string that is not empty. */
+function memberReader(name: string, paths: readonly string[]): SessionKind['bodyReader'] {
+  const isRead = routePattern(paths);
+  const schema = z.object({ [name]: z.string().min(1) });
+  const read: BodyReader = (body) => schema.safeParse(body).data?.[name];
+  return (method, path) => (isRead(method, path) ? read : undefined);
+}
 
 const resourcesSchema = z.strictObject({
   seedPath: path.default('/seed_session'),
@@ -88,6 +54,8 @@ const resourcesSchema = z.strictObject({
   ends: routes.readonly().default(['/verify']),
   closeFollowsHeader: z.string().min(1).default('x-ng-checkpoint-close-follows'),
   closeRetryWindowSeconds: seconds.default(300),
+  sessionTokenHeader: headerField.default('x-nemo-gym-session-token'),
+  mcpPath: path.default('/mcp'),
   basePath: basePath.default(''),
 });
 
@@ -95,20 +63,32 @@ const resourcesSchema = z.strictObject({
  * The kind of a server that callers seed, use and close: a sandbox, a REPL, a counter, a browser.
  *
  * The session is named by the cookie, and in a seed or close by the body's `resources_session_id`, bare or under
- * a rollout prefix (`/ng-rollout/<id>`).
+ * a rollout prefix (`/ng-rollout/<id>`). A session token names it too: on the path of the MCP endpoint whatever the cookie
+ * says, elsewhere where there is no cookie. One that is not validly signed names none.
  *
  * @throws TypeError for an option that is refused or unknown
  */
 export function resources(options: ResourcesOptions = {}): SessionKind {
-  const { basePath, ...lifetimes } = checked('resources()', resourcesSchema, options);
+  const { basePath, sessionTokenHeader, mcpPath, ...lifetimes } = checked('resources()', resourcesSchema, options);
+  const { seedPath, closePath } = lifetimes;
+  const field = sessionTokenHeader.toLowerCase();
+  const isOnMcpPath = pathPattern(mcpPath);
   return {
     kind: 'resources',
     cookieName: 'resources.sid',
     cookies: 'router',
     ...unmarked,
     basePath,
-    bodyField: 'resources_session_id',
-    namesSessionInBody: routePattern([lifetimes.seedPath, lifetimes.closePath]),
+    headReader(secrets) {
+      const tokens = new SessionTokens(secrets);
+      return function readToken(request, path, cookieId) {
+        const token = request.headers[field];
+        if (typeof token !== 'string' || (cookieId !== undefined && !isOnMcpPath(path))) return cookieId;
+        return tokens.read(token)?.sid;
+      };
+    },
+    bodyReader: memberReader('resources_session_id', [seedPath, closePath]),
+    tokens: { field, mcpPath, seedPath, closePath },
     createLifetimes: (clock) => new ResourcesSessionLifetimes({ ...lifetimes, clock }),
   };
 }
@@ -159,8 +139,7 @@ export function agent(options: AgentOptions): SessionKind {
     sessionIdOf: (id) => (id.startsWith(agentMarker) ? id.slice(agentMarker.length) : undefined),
     mismatch: 'agent_session_id does not match the session cookie',
     basePath,
-    bodyField: 'agent_session_id',
-    namesSessionInBody: routePattern(Object.values(agentSessionPaths)),
+    bodyReader: memberReader('agent_session_id', Object.values(agentSessionPaths)),
     createLifetimes: () => new AgentSessionLifetimes(sessions),
     agentSessions: sessions,
   };
@@ -188,8 +167,7 @@ export function web(options: WebOptions = {}): SessionKind {
     cookies: 'express-session',
     ...unmarked,
     basePath: '',
-    bodyField: '',
-    namesSessionInBody: () => false,
+    bodyReader: () => undefined,
     createLifetimes: (clock) => new WebSessionLifetimes({ idleSeconds, clock }),
     claimsExpireSeconds: idleSeconds,
   };

@@ -1,27 +1,35 @@
 import type { IncomingMessage } from 'node:http';
-import { readBody, type BodySessionIdReader } from './bodies.ts';
+import { readBody, type JsonBodyReader } from './bodies.ts';
 import { SessionRoutingError } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import type { Forwarder } from './forward.ts';
+import { removeField } from './headers.ts';
 import { lostClaim, RequestSession, type RequestSessionParts } from './request-session.ts';
 import { checkSessionId, type SignedCookieReader } from './session-id.ts';
-import type { SessionKind } from './session-kinds.ts';
+import type { BodyReader, HeadReader, SessionKind } from './session-kind.ts';
 
 /** What the rule is made of. */
 export interface SessionRouterParts {
   readonly kind: SessionKind;
-  readonly readCookie: SignedCookieReader;
-  readonly readBodySessionId: BodySessionIdReader;
+  /** None for a kind whose sessions no cookie names. */
+  readonly readCookie: SignedCookieReader | undefined;
+  readonly readHead: HeadReader | undefined;
+  readonly readJson: JsonBodyReader;
   readonly bodyLimit: number;
   readonly requestParts: RequestSessionParts;
   readonly forwarder: Forwarder;
   /** The private socket of a worker. */
   readonly socketPathOf: (workerId: string) => string;
+  /** Whether nothing listens on a private socket any longer. */
+  readonly isSocketGone: (socketPath: string) => Promise<boolean>;
   /** Whether a request came over a private socket. */
   readonly isForwarded: (request: IncomingMessage) => boolean;
   /** Called before a request is handled here. */
   readonly onServed: (exchange: Exchange, current: RequestSession) => void;
 }
+
+/** The most bytes that a request may have that begins a new session in the place of one that is there no longer. */
+const restartBytes = 65_536;
 
 /** A request, under whose symbols each router keeps its session. */
 type RoutedRequest = IncomingMessage & { [key: symbol]: RequestSession | undefined };
@@ -49,45 +57,98 @@ export class SessionRouter {
     let current: RequestSession;
     try {
       current = this.#identify(exchange);
-      if (this.#parts.kind.namesSessionInBody(exchange.method, exchange.path) && exchange.response !== undefined) {
-        void this.#routeByBody(exchange, current, proceed);
-        return;
+      if (exchange.response !== undefined) {
+        const { method, path } = exchange;
+        const read = this.#parts.kind.bodyReader(method, path, current.headId !== undefined);
+        if (read !== undefined || this.#mayRestart(exchange, current)) {
+          void this.#routeByBody(exchange, current, read, proceed);
+          return;
+        }
       }
       if (!this.#servesHere(exchange, current)) return;
     } catch (error) {
-      return refuseWith(exchange, error);
+      return this.#refuseWith(exchange, error);
     }
     proceed();
   }
 
+  /**
+   * Lets the app handle a request of its own making here, as one of a session that this worker holds.
+   *
+   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds it
+   */
+  adopt(exchange: Exchange, sessionId: string): void {
+    const { requestParts, kind, onServed } = this.#parts;
+    const current = new RequestSession(requestParts, exchange, kind.expressIdOf(sessionId), false);
+    if (current.hold(sessionId) !== requestParts.claims.workerId) throw lostClaim();
+    (exchange.request as RoutedRequest)[this.#key] = current;
+    onServed(exchange, current);
+  }
+
   #identify(exchange: Exchange): RequestSession {
     const { request } = exchange;
-    const { readCookie, kind, requestParts } = this.#parts;
-    const expressId = readCookie(request.headers.cookie);
-    const current = new RequestSession(requestParts, exchange, expressId);
-    if (current.cookieId === '' && expressId !== '') {
+    const { readCookie, readHead, kind, requestParts } = this.#parts;
+    let expressId = readCookie?.(request.headers.cookie);
+    let isByCookie = true;
+    if (readHead !== undefined) {
+      const cookieId = expressId === undefined ? undefined : kind.sessionIdOf(expressId);
+      const headId = readHead(request, exchange.path, cookieId);
+      isByCookie = headId === cookieId;
+      if (!isByCookie) expressId = headId === undefined ? undefined : kind.expressIdOf(headId);
+    }
+    const current = new RequestSession(requestParts, exchange, expressId, isByCookie);
+    if (current.headId === '' && expressId !== '') {
       throw new SessionRoutingError('AGENT_SESSION_MARKER_INVALID', `Invalid ${kind.kind} session marker`);
     }
-    if (current.cookieId !== undefined) checkSessionId(current.cookieId);
+    if (current.headId !== undefined) checkSessionId(current.headId);
     (request as RoutedRequest)[this.#key] = current;
     return current;
   }
 
-  async #routeByBody(exchange: Exchange, current: RequestSession, proceed: () => void): Promise<void> {
-    const { bodyLimit, readBodySessionId } = this.#parts;
+  /** Whether a request may begin anew in the place of a session that is there no longer, so that its body has to tell. */
+  #mayRestart({ method, path, request }: Exchange, { headId }: RequestSession): boolean {
+    const { kind, requestParts, isForwarded } = this.#parts;
+    if (headId === undefined || !kind.restart?.matches(method, path)) return false;
+    // A longer body, or one of unknown length, goes its way unread.
+    if (!(Number(request.headers['content-length']) <= restartBytes)) return false;
+    return !requestParts.claims.isMine(headId) && !isForwarded(request);
+  }
+
+  async #routeByBody(
+    exchange: Exchange,
+    identified: RequestSession,
+    read: BodyReader | undefined,
+    proceed: () => void,
+  ): Promise<void> {
+    const { bodyLimit, readJson, kind } = this.#parts;
     const { request } = exchange;
+    let current = identified;
     try {
       exchange.continue();
       const bytes = await readBody(request, bodyLimit);
       if (bytes === undefined) return; // the client left
-      const bodyId = await readBodySessionId(bytes, request.headers);
-      if (bodyId !== undefined) nameByBody(current, checkSessionId(bodyId), this.#parts.kind.mismatch);
+      const body = await readJson(bytes, request.headers);
+      const bodyId = read?.(body);
+      if (bodyId !== undefined) nameByBody(current, checkSessionId(bodyId), kind.mismatch);
+      else if (kind.restart?.reads(body) && (await this.#isLost(current.headId))) {
+        removeField(request, kind.restart.field);
+        current = this.#identify(exchange);
+      }
       if (!this.#servesHere(exchange, current)) return;
     } catch (error) {
-      return refuseWith(exchange, error);
+      return this.#refuseWith(exchange, error);
     }
     // Out of the promise: what a listener throws is to end the way it does where nothing was awaited.
     process.nextTick(proceed);
+  }
+
+  /** Whether nobody holds a session that a request names, or no worker that still runs. */
+  async #isLost(sessionId: string | undefined): Promise<boolean> {
+    const { requestParts, socketPathOf, isSocketGone } = this.#parts;
+    if (sessionId === undefined) return false;
+    const claimant = requestParts.claims.claimant(sessionId);
+    if (claimant === requestParts.claims.workerId) return false;
+    return claimant === undefined || isSocketGone(socketPathOf(claimant));
   }
 
   /** Claims the session, or forwards the request to the worker that did. */
@@ -95,7 +156,7 @@ export class SessionRouter {
     const { requestParts, forwarder, socketPathOf, isForwarded, onServed } = this.#parts;
     const { sessionId } = current;
     if (sessionId === undefined) {
-      if (current.starts) current.sessionId = current.mint();
+      if (current.starts && requestParts.kind.cookies !== 'none') current.sessionId = current.mint();
     } else {
       const claimant = current.hold(sessionId);
       if (claimant !== requestParts.claims.workerId) {
@@ -110,17 +171,17 @@ export class SessionRouter {
     onServed(exchange, current);
     return true;
   }
+
+  /** Answers with a refusal. What is no refusal is a fault of the router, and is not to be hidden. */
+  #refuseWith(exchange: Exchange, error: unknown): void {
+    if (error instanceof SessionRoutingError) return exchange.refuse(error, this.#parts.kind.refusalFormat);
+    throw error;
+  }
 }
 
 function nameByBody(current: RequestSession, bodyId: string, mismatch: string): void {
-  if (current.cookieId !== undefined && current.cookieId !== bodyId) {
+  if (current.headId !== undefined && current.headId !== bodyId) {
     throw new SessionRoutingError('SESSION_MISMATCH', mismatch);
   }
   current.nameByBody(bodyId);
-}
-
-/** Answers with a refusal. What is no refusal is a fault of the router, and is not to be hidden. */
-function refuseWith(exchange: Exchange, error: unknown): void {
-  if (error instanceof SessionRoutingError) return exchange.refuse(error);
-  throw error;
 }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { ListenOptions } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { bodySessionIdReader } from './bodies.ts';
+import { jsonBodyReader } from './bodies.ts';
 import { CookieExpiry } from './cookie-expiry.ts';
 import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { Forwarder } from './forward.ts';
@@ -11,14 +11,17 @@ import { stripOwnFields, stripOwnTrailers } from './headers.ts';
 import { watchReply, watchSessionId, type OwnSessionParts } from './own-session.ts';
 import { RoutedServers, type RoutedEvent, type RoutedServer } from './routed-servers.ts';
 import { isForwarded, openPrivateSocket, type PrivateSocket } from './private-socket.ts';
-import { randomSessionId, RequestSession } from './request-session.ts';
+import { lostClaim, randomSessionId, RequestSession } from './request-session.ts';
 import { workerDirectory } from './runtime-directory.ts';
 import { recordWorker } from './dead-workers.ts';
-import { socketPath } from './socket-path.ts';
+import { isSocketGone, socketPath } from './socket-path.ts';
 import { monotonicSeconds } from './seconds.ts';
 import { bridgeExpressSession, type Middleware, type RoutedSessionOptions } from './session-cookie.ts';
-import { signedCookieReader } from './session-id.ts';
-import { web } from './session-kinds.ts';
+import { SessionRoutingError } from './errors.ts';
+import { watchReplyField } from './reply-field.ts';
+import { SessionTokens } from './session-token.ts';
+import { checkSessionId, signedCookieReader } from './session-id.ts';
+import type { SessionKind } from './session-kind.ts';
 import { SessionKeeper } from './session-keeper.ts';
 import { SessionRouter } from './session-router.ts';
 
@@ -49,10 +52,32 @@ export interface SessionRouting extends Middleware {
    * Resolves once the private socket listens; requests that come sooner wait.
    */
   attach(server: RoutedServer): Promise<void>;
-  /** Says that the request's session is over, from a route that ends sessions under another name. */
-  ended(request: IncomingMessage): void;
+  /**
+   * Claims a session for this worker from now on until it ends: to be called where the app opens one whose ID it has minted
+   * itself, before anybody else learns of the ID.
+   *
+   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds a session of that ID,
+   *   `SESSION_ID_INVALID`; TypeError for a kind whose sessions are claimed by other means (`agent()`, `web()`)
+   */
+  claim(sessionId: string): void;
+  /**
+   * Says that a session is over: that of a request, from a route that ends sessions under another name, or one by its ID.
+   * Does nothing for one that this worker does not hold.
+   */
+  ended(session: IncomingMessage | string): void;
+  /**
+   * Lets the app serve a request of its own making as one of a session that this worker holds. The request then goes to the
+   * app as any other does.
+   *
+   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds the session
+   */
+  adopt(request: IncomingMessage, response: ServerResponse, sessionId: string): void;
   /** Whether the request came from a sibling worker. */
   isForwarded(request: IncomingMessage): boolean;
+  /** The kind that this routing was made with. */
+  readonly kind: SessionKind;
+  /** Mints and reads session tokens, for a kind that reads them from requests. */
+  readonly tokens: SessionTokens | undefined;
   /** 32 hex digits that name this worker for as long as it runs. */
   readonly workerId: string;
   /**
@@ -87,20 +112,20 @@ export function composeSessionRouting(
   { mint = randomSessionId, clock = monotonicSeconds }: RoutingInternals = {},
 ): SessionRouting {
   const complete = completeOptions(options);
-  const kind = complete.kind ?? web();
-  const { secrets, bodyLimit, name = kind.cookieName } = complete;
+  const { kind, secrets, bodyLimit, name } = complete;
   const directory = complete.routing ? workerDirectory(complete.runtimeDirectory) : undefined;
   const workerId = randomBytes(16).toString('hex');
 
   const keeper = new SessionKeeper({ workerId, directory, lifetimes: kind.createLifetimes(clock), kind, clock });
   /** Whether routing.session() is used: then the app has no express-session of its own. */
   let isBridged = false;
-  const readCookie = signedCookieReader(name, secrets);
+  const readCookie = kind.cookies === 'none' ? () => undefined : signedCookieReader(name, secrets);
   const cookieExpiry = new CookieExpiry(name);
   const forwarder = new Forwarder({
     onGone: (response) => {
       if (kind.cookies === 'express-session') cookieExpiry.expire(response);
     },
+    refusalFormat: kind.refusalFormat,
   });
   const ownSessionParts: OwnSessionParts = {
     name,
@@ -112,29 +137,33 @@ export function composeSessionRouting(
   const router = new SessionRouter({
     kind,
     readCookie,
-    readBodySessionId: bodySessionIdReader(kind.bodyField, bodyLimit),
+    readHead: kind.headReader?.(secrets),
+    readJson: jsonBodyReader(bodyLimit),
     bodyLimit,
     requestParts: {
       claims: keeper.claims,
       lifetimes: keeper.lifetimes,
       kind,
       linger: (sessionId) => keeper.linger(sessionId),
+      open: (sessionId) => keeper.open(sessionId),
       hasEnded: (sessionId) => keeper.hasEnded(sessionId),
       settled: () => keeper.settled(),
       mint,
     },
     forwarder,
     socketPathOf: (claimant) => socketPath(directory ?? '', claimant),
+    isSocketGone,
     isForwarded,
     onServed({ request, response }, current) {
-      if (!isBridged) watchSessionId(request, current, ownSessionParts);
+      if (!isBridged && kind.cookies !== 'none') watchSessionId(request, current, ownSessionParts);
+      if (kind.replyField !== undefined && response !== undefined) watchOpening(response, current, kind.replyField);
       if (kind.cookies === 'express-session' && response !== undefined) watchReply(response, current, ownSessionParts);
     },
   });
 
   kind.agentSessions?.useAgentSessionClaims({
     bodyLimit,
-    cookieSessionId: (request) => sessionOf(request).cookieId,
+    cookieSessionId: (request) => sessionOf(request).headId,
     hold: (request, sessionId) => sessionOf(request).holdNamed(sessionId),
     release: (sessionId) => keeper.letGo(sessionId),
     settled: () => keeper.settled(),
@@ -204,8 +233,8 @@ export function composeSessionRouting(
   /** A request that was routed in front of the server, where a seed below a mount path cannot be told for one. */
   function misplaced(request: IncomingMessage & { baseUrl?: string; originalUrl?: string }): Error | undefined {
     const { method = '', url = '', originalUrl = url, baseUrl = '' } = request;
-    if (baseUrl === '' || !kind.namesSessionInBody(method, pathBelow('', url))) return undefined;
-    if (kind.namesSessionInBody(method, pathBelow(kind.basePath, originalUrl))) return undefined;
+    if (baseUrl === '' || kind.bodyReader(method, pathBelow('', url), false) === undefined) return undefined;
+    if (kind.bodyReader(method, pathBelow(kind.basePath, originalUrl), false) !== undefined) return undefined;
     return new Error(
       `The session routing cannot tell that ${method} ${originalUrl} names its session in its body. The routes are ` +
         `mounted below ${baseUrl}: give the kind basePath: '${baseUrl}'.`,
@@ -214,8 +243,11 @@ export function composeSessionRouting(
 
   return Object.assign(routing, {
     workerId,
+    kind,
+    tokens: kind.tokens && new SessionTokens(secrets),
 
     session(options: RoutedSessionOptions = {}): Middleware {
+      if (kind.cookies === 'none') throw new TypeError(`routing.session(): ${noCookie(kind)}`);
       for (const key of ['genid', 'name', 'key', 'secret']) {
         if (key in options) throw new TypeError(`routing.session(): "${key}" is for sessionRouting() to decide on`);
       }
@@ -252,8 +284,20 @@ export function composeSessionRouting(
 
     attach,
 
-    ended(request: IncomingMessage): void {
-      const current = router.sessionOf(request);
+    claim(sessionId: string): void {
+      if (keeper.lifetimes.opened === undefined) {
+        throw new TypeError(`routing.claim(): the sessions of the kind "${kind.kind}" are claimed by other means`);
+      }
+      if (!keeper.open(checkSessionId(sessionId))) throw lostClaim();
+    },
+
+    adopt(request: IncomingMessage, response: ServerResponse, sessionId: string): void {
+      router.adopt(new HttpExchange(request, response, pathBelow(kind.basePath, request.url ?? '')), sessionId);
+    },
+
+    ended(session: IncomingMessage | string): void {
+      if (typeof session === 'string') return keeper.end(session);
+      const current = router.sessionOf(session);
       if (current?.sessionId === undefined) return;
       current.end();
       keeper.end(current.sessionId);
@@ -277,6 +321,20 @@ export function composeSessionRouting(
   }
 
   function genid(request: IncomingMessage): string {
+    if (kind.cookies === 'none') throw new TypeError(`routing.genid(): ${noCookie(kind)}`);
     return router.sessionOf(request)?.generate() ?? mint();
   }
+}
+
+/** Claims the session that the app opens with a reply, and refuses the request if another worker holds one of that ID. */
+function watchOpening(response: ServerResponse, current: RequestSession, field: string): void {
+  const refuse = (error: unknown): void => {
+    if (!(error instanceof SessionRoutingError)) throw error;
+    current.refuse(error);
+  };
+  watchReplyField(response, field, (sessionId) => current.openInReply(sessionId), refuse);
+}
+
+function noCookie({ kind }: SessionKind): string {
+  return `no cookie names the sessions of the kind "${kind}", so express-session is the app's own: mount it as ever`;
 }

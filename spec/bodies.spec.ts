@@ -14,7 +14,8 @@ import { createRequire } from 'node:module';
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
-import { bodySessionIdReader, readBody } from '../lib/bodies.ts';
+import { jsonBodyReader, readBody, type JsonBodyReader } from '../lib/bodies.ts';
+import { resources } from '../lib/session-kinds.ts';
 
 const LIMIT = 10 * 2 ** 20;
 const express4 = createRequire(import.meta.url)('express4') as typeof express;
@@ -255,9 +256,15 @@ describe('readBody', () => {
   });
 });
 
-describe('bodySessionIdReader', () => {
+/** Finds the ID in a seed as the router does. */
+function idReader(limit: number): (...seed: Parameters<JsonBodyReader>) => Promise<string | undefined> {
+  const readJson = jsonBodyReader(limit);
+  return async (...seed) => resources().bodyReader('POST', '/seed_session', false)?.(await readJson(...seed));
+}
+
+describe('jsonBodyReader', () => {
   const apps = useApps();
-  const readId = bodySessionIdReader('resources_session_id', LIMIT);
+  const readId = idReader(LIMIT);
   const idIn = (text: string) => readId(Buffer.from(text), {});
 
   for (const [line, createApp] of Object.entries(expressLines)) {
@@ -333,10 +340,8 @@ describe('bodySessionIdReader', () => {
     })) {
       const headers = { 'content-encoding': encoding };
       expect(bytes.length).to.be.below(2000);
-      expect(await bodySessionIdReader('resources_session_id', text.length)(bytes, headers)).to.equal('a');
-      const error: unknown = await bodySessionIdReader('resources_session_id', text.length - 1)(bytes, headers).catch(
-        (reason: unknown) => reason,
-      );
+      expect(await idReader(text.length)(bytes, headers)).to.equal('a');
+      const error: unknown = await idReader(text.length - 1)(bytes, headers).catch((reason: unknown) => reason);
       expect(error, encoding).to.have.property('code', 'BODY_TOO_LARGE');
     }
   });

@@ -5,14 +5,8 @@ import { monotonicSeconds } from '../lib/seconds.ts';
 import type { RoutedSessionOptions } from '../lib/session-cookie.ts';
 import { AgentSessionLifetimes } from '../lib/agent-lifetimes.ts';
 import { AgentSessions } from '../lib/agent-sessions.ts';
-import {
-  agent,
-  resources,
-  web,
-  type AgentOptions,
-  type ResourcesOptions,
-  type SessionKind,
-} from '../lib/session-kinds.ts';
+import type { SessionKind } from '../lib/session-kind.ts';
+import { agent, resources, web, type AgentOptions, type ResourcesOptions } from '../lib/session-kinds.ts';
 import type { RoutingInternals, SessionRouting } from '../lib/session-routing.ts';
 import {
   appWith,
@@ -31,25 +25,27 @@ import {
   type Workers,
 } from './fixtures/routed.ts';
 
+const isRead = ({ bodyReader }: SessionKind, method: string, path: string): boolean =>
+  bodyReader(method, path, false) !== undefined;
 const typed = (sessionId: string): object => ({ resources_session_id: sessionId });
 
 describe('resources()', () => {
   it('reads the session from the bodies of seeds and closes, and from no other', () => {
-    const { namesSessionInBody, bodyField } = resources();
-    expect(bodyField).to.equal('resources_session_id');
+    const kind = resources();
+    expect(kind.bodyReader('POST', '/seed_session', true)?.(typed('a'))).to.equal('a');
     for (const path of ['/seed_session', '/close_session', '/ng-rollout/a/SEED_session/']) {
-      expect(namesSessionInBody('POST', path)).to.equal(true);
-      expect(namesSessionInBody('GET', path)).to.equal(false);
+      expect(isRead(kind, 'POST', path)).to.equal(true);
+      expect(isRead(kind, 'GET', path)).to.equal(false);
     }
-    expect(namesSessionInBody('POST', '/verify')).to.equal(false);
+    expect(isRead(kind, 'POST', '/verify')).to.equal(false);
   });
 
   it('takes other paths for them', () => {
-    const { namesSessionInBody, createLifetimes } = resources({ seedPath: '/v1/open', closePath: '/v1/shut/' });
-    expect(namesSessionInBody('POST', '/v1/open/')).to.equal(true);
-    expect(namesSessionInBody('POST', '/V1/Shut')).to.equal(true);
-    expect(namesSessionInBody('POST', '/seed_session')).to.equal(false);
-    const lifetimes = createLifetimes(monotonicSeconds);
+    const kind = resources({ seedPath: '/v1/open', closePath: '/v1/shut/' });
+    expect(isRead(kind, 'POST', '/v1/open/')).to.equal(true);
+    expect(isRead(kind, 'POST', '/V1/Shut')).to.equal(true);
+    expect(isRead(kind, 'POST', '/seed_session')).to.equal(false);
+    const lifetimes = kind.createLifetimes(monotonicSeconds);
     expect(lifetimes.starts({ method: 'POST', path: '/v1/open', headers: {} })).to.equal(true);
     expect(lifetimes.starts({ method: 'POST', path: '/seed_session', headers: {} })).to.equal(false);
   });
@@ -78,16 +74,16 @@ describe('agent()', () => {
   const newSessions = (): AgentSessions<object> => new AgentSessions({ seed: () => ({}), close: () => undefined });
 
   it('reads the session from the bodies of seeds and closes, and from no other', () => {
-    const { namesSessionInBody, bodyField } = agent({ sessions: newSessions() });
-    expect(bodyField).to.equal('agent_session_id');
+    const kind = agent({ sessions: newSessions() });
+    expect(kind.bodyReader('POST', '/v1/agent_sessions', false)?.({ agent_session_id: 'a' })).to.equal('a');
     for (const path of ['/v1/agent_sessions', '/v1/agent_sessions/close', '/V1/Agent_sessions/']) {
       for (const prefix of ['', '/ng-rollout/r1', '/ng-rollout/r1/training-token-capture']) {
-        expect(namesSessionInBody('POST', prefix + path)).to.equal(true);
-        expect(namesSessionInBody('GET', prefix + path)).to.equal(false);
+        expect(isRead(kind, 'POST', prefix + path)).to.equal(true);
+        expect(isRead(kind, 'GET', prefix + path)).to.equal(false);
       }
     }
     for (const path of ['/v1/responses', '/v1/agent_sessions/finish', '/ng-rollout/a/b/c/v1/agent_sessions', '/run']) {
-      expect(namesSessionInBody('POST', path)).to.equal(false);
+      expect(isRead(kind, 'POST', path)).to.equal(false);
     }
   });
 
@@ -142,7 +138,7 @@ describe('web()', () => {
   it('names no session in bodies, and leaves cookies to express-session', () => {
     const kind = web();
     expect(kind).to.include({ kind: 'web', cookieName: 'connect.sid', cookies: 'express-session' });
-    expect(kind.namesSessionInBody('POST', '/seed_session')).to.equal(false);
+    expect(isRead(kind, 'POST', '/seed_session')).to.equal(false);
   });
 
   it('lets the claims of a dead worker go after idleSeconds, a day by default', () => {

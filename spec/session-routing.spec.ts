@@ -11,7 +11,8 @@ import { gzipSync } from 'node:zlib';
 import express from 'express';
 import { MemoryStore } from 'express-session';
 import { createRuntimeDirectory, type RuntimeDirectory } from '../lib/runtime-directory.ts';
-import { resources, web, type SessionKind } from '../lib/session-kinds.ts';
+import type { SessionKind } from '../lib/session-kind.ts';
+import { resources, web } from '../lib/session-kinds.ts';
 import { sessionRouting, type SessionRouting } from '../lib/session-routing.ts';
 import {
   Client,
