@@ -83,8 +83,8 @@ export interface SessionRestart {
 
 /** Where the session tokens of a resources server are. */
 export interface SessionTokenPlaces {
-  /** The header field that carries a token, in lower case. */
-  readonly field: string;
+  /** The header field that carries a token. */
+  readonly header: string;
   /** The path of the MCP endpoint, below `basePath`. */
   readonly mcpPath: string;
   /** The path of the route that opens sessions, below `basePath`. */

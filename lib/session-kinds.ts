@@ -21,7 +21,7 @@ export interface ResourcesOptions {
   closeFollowsHeader?: string;
   /** Seconds for which a session that is not open is still remembered after its last request. Default: 300. */
   closeRetryWindowSeconds?: number;
-  /** Header field that carries a session token. Default: `x-nemo-gym-session-token`. */
+  /** Header field that carries a session token. Default: `X-NeMo-Gym-Session-Token`. */
   sessionTokenHeader?: string;
   /** Path of the MCP endpoint, on which a token counts and not a cookie. Default: `/mcp`. */
   mcpPath?: string;
@@ -54,7 +54,7 @@ const resourcesSchema = z.strictObject({
   ends: routes.readonly().default(['/verify']),
   closeFollowsHeader: z.string().min(1).default('x-ng-checkpoint-close-follows'),
   closeRetryWindowSeconds: seconds.default(300),
-  sessionTokenHeader: headerField.default('x-nemo-gym-session-token'),
+  sessionTokenHeader: headerField.default('X-NeMo-Gym-Session-Token'),
   mcpPath: path.default('/mcp'),
   basePath: basePath.default(''),
 });
@@ -88,7 +88,7 @@ export function resources(options: ResourcesOptions = {}): SessionKind {
       };
     },
     bodyReader: memberReader('resources_session_id', [seedPath, closePath]),
-    tokens: { field, mcpPath, seedPath, closePath },
+    tokens: { header: sessionTokenHeader, mcpPath, seedPath, closePath },
     createLifetimes: (clock) => new ResourcesSessionLifetimes({ ...lifetimes, clock }),
   };
 }

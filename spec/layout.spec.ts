@@ -134,11 +134,13 @@ describe('the layout of lib', () => {
     expect(knowing).to.deep.equal(['index', 'session-routing']);
   });
 
-  it('lets nothing but the index import the composer', () => {
-    expect(imports.filter(({ to }) => to === 'session-routing').map(({ from }) => from)).to.deep.equal(['index']);
+  it('lets nothing but the index import the composer, and only the endpoint for MCP know its type', () => {
+    const importing = imports.filter(({ to }) => to === 'session-routing');
+    expect(importing.filter(({ isTypeOnly }) => !isTypeOnly).map(({ from }) => from)).to.deep.equal(['index']);
+    expect(importing.filter(({ isTypeOnly }) => isTypeOnly).map(({ from }) => from)).to.deep.equal(['mcp-endpoint']);
   });
 
-  for (const entry of ['index', 'client']) {
+  for (const entry of ['index', 'client', 'mcp']) {
     it(`has re-exports in its entry ${entry}, and nothing else`, () => {
       const source = sources.get(entry) ?? '';
       const rest = source.replace(/^export\s+(type\s+)?\{[^}]*\}\s+from\s+'\.\/[\w-]+\.ts';$/gm, '');
@@ -152,6 +154,13 @@ describe('the layout of lib', () => {
     const reaching = names.filter((name) => reachOf(name, imports).has('client-calls'));
     expect(reaching).to.include('client');
     expect(reaching.filter((name) => !name.startsWith('client'))).to.deep.equal([]);
+  });
+
+  it('loads the MCP SDK for its own entry alone', () => {
+    const using = names.filter((name) => /\bfrom '@modelcontextprotocol/.test(sources.get(name) ?? ''));
+    expect(using).to.deep.equal(['mcp-endpoint']);
+    const reaching = names.filter((name) => reachOf(name, imports).has('mcp-endpoint'));
+    expect(reaching).to.deep.equal(['mcp']);
   });
 
   it('has no state at module level', () => {
