@@ -14,7 +14,7 @@ import { checked, functionSchema } from './checked.ts';
 import { describeToolsInSeedReplies, renameToolsInVerdicts, type AllowedTools } from './mcp-replies.ts';
 import { McpTools, type McpTool } from './mcp-tools.ts';
 import { rolloutPaths } from './route-pattern.ts';
-import type { SessionRouting } from './session-routing.ts';
+import type { SessionRouting } from './routing.ts';
 
 /** What `exposeToolsOverMcp()` takes. */
 export interface McpToolsOptions {

@@ -1,29 +1,32 @@
 import type { ServerResponse } from 'node:http';
+import { SessionRoutingError } from './errors.ts';
+import type { RequestSession } from './request-session.ts';
 
 /**
- * Watches for a field by which a reply names a session: once, before the head that carries it is written.
+ * Watches for a field by which a successful reply (below 400) names a session that the app has opened: the session is claimed
+ * before the head that names it is written, and the request refused if that cannot be.
  *
  * @param field its name, in lower case
- * @param onNamed is told its value, if the reply succeeds (below 400). What it throws is given to `onError`, and the head is
- *   not written.
  */
 export function watchReplyField(
   response: ServerResponse,
   field: string,
-  onNamed: (value: string) => void,
-  onError: (error: unknown) => void,
+  current: Pick<RequestSession, 'openInReply' | 'refuse'>,
 ): void {
   const { writeHead } = response;
   let isWatching = true;
   response.writeHead = (...args: unknown[]) => {
-    if (isWatching && !response.headersSent) {
-      const status = typeof args[0] === 'number' ? args[0] : response.statusCode;
-      const value = status < 400 ? (inList(args.at(-1), field) ?? response.getHeader(field)) : undefined;
-      if (status >= 200) isWatching = false;
+    const status = typeof args[0] === 'number' ? args[0] : response.statusCode;
+    if (isWatching && !response.headersSent && status < 400) {
+      const value = inList(args.at(-1), field) ?? response.getHeader(field);
+      isWatching = status < 200; // an interim reply
       try {
-        if (value !== undefined && value !== '') onNamed(String(value));
+        if (value !== undefined && value !== '') current.openInReply(String(value));
       } catch (error) {
-        onError(error);
+        if (!(error instanceof SessionRoutingError)) throw error;
+        isWatching = false;
+        response.removeHeader(field);
+        current.refuse(error);
         return response;
       }
     }

@@ -52,6 +52,15 @@ export class SessionRouter {
     return (request as RoutedRequest)[this.#key];
   }
 
+  /** The session that the head of a request would name on another path, by something else than its cookie. */
+  namedByHead(request: IncomingMessage, path: string): string | undefined {
+    try {
+      return this.#parts.readHead?.(request, path, undefined);
+    } catch {
+      return undefined; // a refusal, which the request would have got
+    }
+  }
+
   /** Applies the rule; `proceed` hands the request to the app. */
   route(exchange: Exchange, proceed: () => void): void {
     let current: RequestSession;

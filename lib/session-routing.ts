@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
-import type { ListenOptions } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { jsonBodyReader } from './bodies.ts';
 import { CookieExpiry } from './cookie-expiry.ts';
@@ -17,75 +16,16 @@ import { recordWorker } from './dead-workers.ts';
 import { isSocketGone, socketPath } from './socket-path.ts';
 import { monotonicSeconds } from './seconds.ts';
 import { bridgeExpressSession, type Middleware, type RoutedSessionOptions } from './session-cookie.ts';
-import { SessionRoutingError } from './errors.ts';
+import { misplaced } from './misplaced.ts';
 import { watchReplyField } from './reply-field.ts';
+import type { ListenTarget, SessionRouting } from './routing.ts';
 import { SessionTokens } from './session-token.ts';
 import { checkSessionId, signedCookieReader } from './session-id.ts';
 import type { SessionKind } from './session-kind.ts';
 import { SessionKeeper } from './session-keeper.ts';
 import { SessionRouter } from './session-router.ts';
 
-/** Where `listen()` listens: what `server.listen()` of Node takes. */
-export type ListenTarget = ListenOptions;
-
-/** The middleware that `sessionRouting()` returns, and what else it does. */
-export interface SessionRouting extends Middleware {
-  /**
-   * express-session, with the routing's secret, cookie name and session IDs. Mount it behind the routing and ahead of
-   * the handlers. The kinds `resources` and `agent` need it; a `web` app may mount an express-session of its own.
-   *
-   * @param options those of express-session, except `genid`, `name` and `secret`
-   * @throws TypeError for one of those three
-   */
-  session(options?: RoutedSessionOptions): Middleware;
-  /** The `genid` for an express-session that a `web` app mounts itself. */
-  genid(request: IncomingMessage): string;
-  /**
-   * Makes an HTTP server for the app, attaches it and listens: on the private socket first, then on the public port.
-   *
-   * @param app a listener for requests, such as an Express app
-   * @returns the server, once it listens. Rejects if it cannot, for a port in use for instance.
-   */
-  listen(app: RequestListener, target?: ListenTarget): Promise<Server>;
-  /**
-   * Puts the rule in front of every `request`, `checkContinue`, `checkExpectation` and `upgrade` listener of a server, whenever added.
-   * Resolves once the private socket listens; requests that come sooner wait.
-   */
-  attach(server: RoutedServer): Promise<void>;
-  /**
-   * Claims a session for this worker from now on until it ends: to be called where the app opens one whose ID it has minted
-   * itself, before anybody else learns of the ID.
-   *
-   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds a session of that ID,
-   *   `SESSION_ID_INVALID`; TypeError for a kind whose sessions are claimed by other means (`agent()`, `web()`)
-   */
-  claim(sessionId: string): void;
-  /**
-   * Says that a session is over: that of a request, from a route that ends sessions under another name, or one by its ID.
-   * Does nothing for one that this worker does not hold.
-   */
-  ended(session: IncomingMessage | string): void;
-  /**
-   * Lets the app serve a request of its own making as one of a session that this worker holds. The request then goes to the
-   * app as any other does.
-   *
-   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds the session
-   */
-  adopt(request: IncomingMessage, response: ServerResponse, sessionId: string): void;
-  /** Whether the request came from a sibling worker. */
-  isForwarded(request: IncomingMessage): boolean;
-  /** The kind that this routing was made with. */
-  readonly kind: SessionKind;
-  /** Mints and reads session tokens, for a kind that reads them from requests. */
-  readonly tokens: SessionTokens | undefined;
-  /** 32 hex digits that name this worker for as long as it runs. */
-  readonly workerId: string;
-  /**
-   * Closes the private socket, once the requests on it have ended, and the server that `listen()` made; takes the rule
-   * off the attached servers and stops the timer. The claims stay, so that siblings answer 410 for them.
-   */
-  close(): Promise<void>;
-}
+export type { ListenTarget, SessionRouting } from './routing.ts';
 
 /** What specs inject. */
 export interface RoutingInternals {
@@ -156,7 +96,7 @@ export function composeSessionRouting(
     isForwarded,
     onServed({ request, response }, current) {
       if (!isBridged && kind.cookies !== 'none') watchSessionId(request, current, ownSessionParts);
-      if (kind.replyField !== undefined && response !== undefined) watchOpening(response, current, kind.replyField);
+      if (kind.replyField !== undefined && response !== undefined) watchReplyField(response, kind.replyField, current);
       if (kind.cookies === 'express-session' && response !== undefined) watchReply(response, current, ownSessionParts);
     },
   });
@@ -226,20 +166,10 @@ export function composeSessionRouting(
   }
 
   const routing: Middleware = function sessionRouting(request, response, next) {
-    if (router.sessionOf(request) !== undefined) return next(misplaced(request));
+    if (router.sessionOf(request) !== undefined)
+      return next(misplaced(request, kind, (path) => router.namedByHead(request, path)));
     route(new HttpExchange(request, response, pathBelow(kind.basePath, request.url ?? '')), next, next);
   };
-
-  /** A request that was routed in front of the server, where a seed below a mount path cannot be told for one. */
-  function misplaced(request: IncomingMessage & { baseUrl?: string; originalUrl?: string }): Error | undefined {
-    const { method = '', url = '', originalUrl = url, baseUrl = '' } = request;
-    if (baseUrl === '' || kind.bodyReader(method, pathBelow('', url), false) === undefined) return undefined;
-    if (kind.bodyReader(method, pathBelow(kind.basePath, originalUrl), false) !== undefined) return undefined;
-    return new Error(
-      `The session routing cannot tell that ${method} ${originalUrl} names its session in its body. The routes are ` +
-        `mounted below ${baseUrl}: give the kind basePath: '${baseUrl}'.`,
-    );
-  }
 
   return Object.assign(routing, {
     workerId,
@@ -324,15 +254,6 @@ export function composeSessionRouting(
     if (kind.cookies === 'none') throw new TypeError(`routing.genid(): ${noCookie(kind)}`);
     return router.sessionOf(request)?.generate() ?? mint();
   }
-}
-
-/** Claims the session that the app opens with a reply, and refuses the request if another worker holds one of that ID. */
-function watchOpening(response: ServerResponse, current: RequestSession, field: string): void {
-  const refuse = (error: unknown): void => {
-    if (!(error instanceof SessionRoutingError)) throw error;
-    current.refuse(error);
-  };
-  watchReplyField(response, field, (sessionId) => current.openInReply(sessionId), refuse);
 }
 
 function noCookie({ kind }: SessionKind): string {

@@ -134,10 +134,8 @@ describe('the layout of lib', () => {
     expect(knowing).to.deep.equal(['index', 'session-routing']);
   });
 
-  it('lets nothing but the index import the composer, and only the endpoint for MCP know its type', () => {
-    const importing = imports.filter(({ to }) => to === 'session-routing');
-    expect(importing.filter(({ isTypeOnly }) => !isTypeOnly).map(({ from }) => from)).to.deep.equal(['index']);
-    expect(importing.filter(({ isTypeOnly }) => isTypeOnly).map(({ from }) => from)).to.deep.equal(['mcp-endpoint']);
+  it('lets nothing but the index import the composer', () => {
+    expect(imports.filter(({ to }) => to === 'session-routing').map(({ from }) => from)).to.deep.equal(['index']);
   });
 
   for (const entry of ['index', 'client', 'mcp']) {
