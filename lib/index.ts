@@ -44,6 +44,7 @@ export {
   fromQuery,
   type BodySourceOptions,
   type FunctionSourceOptions,
+  type QuerySourceOptions,
   type SessionIdSource,
   type SourceRequest,
 } from './session-sources.ts';

@@ -1,10 +1,10 @@
 import express, { type Request, type Response } from 'express';
 import type { IncomingMessage } from 'node:http';
 import { z } from 'zod';
-import { checked, functionSchema, headerField, routes as routesSchema } from './checked.ts';
+import { checked, functionSchema, headerField, path as pathSchema, routes as routesSchema } from './checked.ts';
 import { SessionRoutingError } from './errors.ts';
 import { jsonPointer } from './json-pointer.ts';
-import { routePattern } from './route-pattern.ts';
+import { pathPattern, routePattern } from './route-pattern.ts';
 import type { BodyReader } from './session-kind.ts';
 import { warn } from './warn.ts';
 
@@ -63,23 +63,34 @@ export function fromHeader(name: string): SessionIdSource {
   };
 }
 
+/** What `fromQuery()` takes. */
+export interface QuerySourceOptions {
+  /**
+   * The path, below the kind's `basePath`, on which and below which the parameter names a session, in any case; elsewhere
+   * it means something else, and is the app's. Default: every path.
+   */
+  path?: string;
+}
+
 /**
  * A parameter of the query. An empty one names no session; two of different values are refused with 409.
  *
  * **Unverified:** any client may name any session, and whoever sends somebody a link chooses the session that he uses.
  *
  * @param name the parameter's name
- * @throws TypeError for an empty name
+ * @throws TypeError for an empty name, or an option that is refused or unknown
  */
-export function fromQuery(name: string): SessionIdSource {
-  const parameter = checked('fromQuery()', z.strictObject({ name: z.string().min(1) }), { name }).name;
+export function fromQuery(name: string, options: QuerySourceOptions = {}): SessionIdSource {
+  const schema = z.strictObject({ name: z.string().min(1), path: pathSchema.default('/') });
+  const { name: parameter, path } = checked('fromQuery()', schema, { ...options, name });
   const place = `the query parameter ${parameter}`;
+  const isRead = path === '/' ? () => true : pathPattern(path);
   return {
     place,
     isVerified: false,
-    readHead({ request: { url = '' } }) {
+    readHead({ request: { url = '' }, path: requested }) {
       const start = url.indexOf('?');
-      if (start < 0) return undefined;
+      if (start < 0 || !isRead(requested)) return undefined;
       const values = new URLSearchParams(url.slice(start + 1).split('#', 1)[0]).getAll(parameter);
       return agreed(values.map((value) => ({ place, sessionId: value === '' ? undefined : value })));
     },
