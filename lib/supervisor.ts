@@ -1,5 +1,6 @@
 import cluster, { type Worker } from 'node:cluster';
 import { constants } from 'node:os';
+import { closeLostConnection } from './lost-connections.ts';
 import type { RuntimeDirectory } from './runtime-directory.ts';
 import { monotonicSeconds } from './seconds.ts';
 
@@ -119,6 +120,7 @@ export class Supervisor {
     slot.bornSeconds = monotonicSeconds();
     try {
       const worker = (slot.worker = cluster.fork({ ...this.#options.env, ...this.#directory.env }));
+      closeLostConnection(worker);
       worker.once('listening', () => {
         // The message may be read after the worker has died.
         if (slot.worker === worker) this.#listens(slot);
