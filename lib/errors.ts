@@ -116,9 +116,13 @@ export function refusalHandler(
   else next(error);
 }
 
-/** Lets nobody write to a reply any more that has been given already. What they try does nothing, and fails nowhere. */
+/**
+ * Lets nobody write to a reply any more that has been given already. What they try does nothing, and fails nowhere, though
+ * they be in the middle of a `write()` or `end()` of Node's own, or have kept one from before.
+ */
 export function silence(response: ServerResponse): void {
   const chained = (): ServerResponse => response;
+  response.on('error', () => undefined); // for writing after the end
   Object.assign(response, {
     setHeader: chained,
     setHeaders: chained,
@@ -128,6 +132,11 @@ export function silence(response: ServerResponse): void {
     flushHeaders: () => undefined,
     write: () => true,
     end: chained,
+    // What Node itself sends bytes by, which would follow those of the reply that was given. Where it takes the head for
+    // sent, its end() says by itself that all has been sent, and that once more ends the process.
+    _send: () => true,
+    _writeRaw: () => true,
+    _headerSent: false,
   });
 }
 

@@ -13,19 +13,21 @@ export function watchReplyField(
   field: string,
   current: Pick<RequestSession, 'openInReply' | 'refuse'>,
 ): void {
-  const { writeHead } = response;
+  const { writeHead, write, end } = response;
   let isWatching = true;
   response.writeHead = (...args: unknown[]) => {
     const status = typeof args[0] === 'number' ? args[0] : response.statusCode;
     if (isWatching && !response.headersSent && status < 400) {
-      const value = inList(args.at(-1), field) ?? response.getHeader(field);
+      const value = asSent(inList(args.at(-1), field) ?? response.getHeader(field));
       isWatching = status < 200; // an interim reply
       try {
-        if (value !== undefined && value !== '') current.openInReply(String(value));
+        if (value !== '') current.openInReply(value);
       } catch (error) {
         if (!(error instanceof SessionRoutingError)) throw error;
         isWatching = false;
         response.removeHeader(field);
+        // Without what middleware has wrapped them in since, which may be in the middle of the reply that is dropped.
+        Object.assign(response, { writeHead, write, end });
         current.refuse(error);
         return response;
       }
@@ -34,11 +36,17 @@ export function watchReplyField(
   };
 }
 
+/** A field's value as its receiver has it: without the blanks around it, and joined where there are several (RFC 9110, 5.3). */
+function asSent(value: unknown): string {
+  const values = Array.isArray(value) ? value : [value ?? ''];
+  return values.map((each) => String(each).replace(/^[ \t]+|[ \t]+$/g, '')).join(', ');
+}
+
 /** A field among those that `writeHead()` is given: an object, a list of names and values in turn, or one of pairs. */
 function inList(fields: unknown, field: string): unknown {
   if (typeof fields !== 'object' || fields === null) return undefined;
   if (!Array.isArray(fields)) return Object.entries(fields).find(([name]) => name.toLowerCase() === field)?.[1];
-  const flat: unknown[] = fields.flat();
+  const flat: unknown[] = Array.isArray(fields[0]) ? fields.flat() : fields;
   const at = flat.findIndex((each, index) => index % 2 === 0 && String(each).toLowerCase() === field);
   return at < 0 ? undefined : flat[at + 1];
 }

@@ -2,7 +2,16 @@ import { expect } from 'chai';
 import express from 'express';
 import { createServer, type RequestListener, type ServerResponse } from 'node:http';
 import { connect } from 'node:net';
-import { refusalBytes, refusalHandler, refuse, SessionRoutingError, type RefusalCode } from '../lib/errors.ts';
+import {
+  problemDocument,
+  refusalBytes,
+  refusalHandler,
+  refuse,
+  SessionRoutingError,
+  silence,
+  type RefusalCode,
+  type RefusalFormat,
+} from '../lib/errors.ts';
 import { listening, portOf, send, type RawReply } from './fixtures/routed.ts';
 
 const statuses: Record<RefusalCode, number> = {
@@ -130,6 +139,59 @@ describe('refuse()', () => {
       refuse(response, gone);
     }).catch((error: unknown) => error);
     expect(failure).to.have.property('code', 'ECONNRESET');
+  });
+});
+
+describe('silence()', () => {
+  it('lets nobody add to a reply that was given, nor fail at it, by methods of before or of now', async () => {
+    const reply = await replyOf((request, response) => {
+      const { write, end } = response;
+      response.end('given');
+      silence(response);
+      response.setHeader('X-Late', 'x').writeHead(500).end('more');
+      expect([response.write('more'), response.removeHeader('X')]).to.deep.equal([true, undefined]);
+      write.call(response, 'more', 'utf8');
+      end.call(response, 'more', 'utf8');
+      request.resume();
+    });
+    expect([reply.status, reply.text, field(reply, 'x-late')]).to.deep.equal([200, 'given', undefined]);
+  });
+});
+
+describe('a refusal in a form of its own', () => {
+  const format: RefusalFormat = ({ code, status, message }) => ({
+    status: status === 410 ? 404 : status,
+    contentType: 'text/x-refusal',
+    body: `${code}: ${message} ü`,
+  });
+
+  for (const code of codes) {
+    it(`says ${code} in that form, in a reply and on a bare connection`, async () => {
+      const error = new SessionRoutingError(code, 'Señor');
+      const status = statuses[code] === 410 ? 404 : statuses[code];
+      const reply = await replyOf((_request, response) => refuse(response, error, format));
+      expect([reply.status, reply.text]).to.deep.equal([status, `${code}: Señor ü`]);
+      expect(field(reply, 'content-type')).to.equal('text/x-refusal');
+      expect(field(reply, 'content-length')).to.equal(String(Buffer.byteLength(reply.text)));
+      expect(field(reply, 'cache-control')).to.equal('no-store');
+      expect(field(reply, 'retry-after')).to.equal(statuses[code] === 503 ? '1' : undefined);
+
+      const [head = '', body] = refusalBytes(error, format).split('\r\n\r\n');
+      expect(body).to.equal(reply.text);
+      expect(head).to.match(new RegExp(`^HTTP/1\\.1 ${status} [A-Z]`));
+      expect(head).to.include(`Content-Type: text/x-refusal\r\nContent-Length: ${Buffer.byteLength(reply.text)}\r\n`);
+      expect(/^Retry-After: 1$/m.test(head)).to.equal(statuses[code] === 503);
+    });
+  }
+
+  it('is a problem document by default', () => {
+    const error = new SessionRoutingError('SESSION_GONE', 'Gone.');
+    expect(problemDocument(error)).to.deep.equal({
+      status: 410,
+      contentType: 'application/problem+json',
+      body: JSON.stringify(error.toJSON()),
+    });
+    expect(refusalBytes(error)).to.equal(refusalBytes(error, problemDocument));
   });
 });
 
