@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { checked, functionSchema, headerField, path as pathSchema, routes as routesSchema } from './checked.ts';
 import { SessionRoutingError } from './errors.ts';
 import { jsonPointer } from './json-pointer.ts';
-import { pathPattern, routePattern } from './route-pattern.ts';
+import { pathPattern, routePattern, slashed } from './route-pattern.ts';
 import type { BodyReader } from './session-kind.ts';
 import { warn } from './warn.ts';
 
@@ -59,7 +59,7 @@ export function fromHeader(name: string): SessionIdSource {
   return {
     place: `the header field ${field}`,
     isVerified: false,
-    readHead: ({ request }) => one(request.headers[field]),
+    readHead: ({ request: { headers } }) => (Object.hasOwn(headers, field) ? one(headers[field]) : undefined),
   };
 }
 
@@ -89,9 +89,10 @@ export function fromQuery(name: string, options: QuerySourceOptions = {}): Sessi
     place,
     isVerified: false,
     readHead({ request: { url = '' }, path: requested }) {
-      const start = url.indexOf('?');
+      const [target = ''] = url.split('#', 1); // a fragment may hold a question mark, too
+      const start = target.indexOf('?');
       if (start < 0 || !isRead(requested)) return undefined;
-      const values = new URLSearchParams(url.slice(start + 1).split('#', 1)[0]).getAll(parameter);
+      const values = new URLSearchParams(target.slice(start + 1)).getAll(parameter);
       return agreed(values.map((value) => ({ place, sessionId: value === '' ? undefined : value })));
     },
   };
@@ -124,15 +125,16 @@ export function fromPath(pattern: string, parameter?: string): SessionIdSource {
   const routes = express.Router();
   routes.use(pattern, (request: Request & { found?: string }, _response, done) => {
     const value: unknown = request.params[chosen];
-    if (typeof value === 'string') request.found = value;
+    if (typeof value === 'string' && value !== '') request.found = value;
     done('router');
   });
   const place = `the path parameter ${chosen}`;
   return {
     place,
     isVerified: false,
-    readHead({ path }) {
-      const seen = { method: 'GET', url: path } as Request & { found?: string };
+    readHead({ request: { url = '' }, path }) {
+      const at = hasPlainBackslashes(url) ? path : slashed(path);
+      const seen = { method: 'GET', url: at } as Request & { found?: string };
       // A path that Express cannot decode is the app's to answer: it names no session.
       routes(seen, {} as Response, () => undefined);
       return seen.found;
@@ -197,7 +199,7 @@ export function fromFunction(
     isVerified: verified,
     readHead({ request }) {
       try {
-        return idOf(read(request));
+        return idOf(atOnce(read(request)));
       } catch (error) {
         if (error instanceof SessionRoutingError) throw error;
         warn('A function that reads session IDs failed.', error);
@@ -265,6 +267,14 @@ export function agreed(named: readonly Named[]): string | undefined {
   return first?.sessionId;
 }
 
+/**
+ * Whether Express takes the backslashes in the path of a target for themselves: it does, unless the target holds what makes
+ * it use Node's own parser, which takes them for slashes.
+ */
+function hasPlainBackslashes(target: string): boolean {
+  return target.startsWith('/') && !/[\t\n\f\r #\u00a0\ufeff]/.test(target);
+}
+
 /** A field as Node gives it: a few come as lists. */
 function one(value: string | string[] | undefined): string | undefined {
   const text = Array.isArray(value) ? value.join(', ') : value;
@@ -281,6 +291,13 @@ export function idOf(value: unknown): string | undefined {
   if (typeof value === 'string') return value;
   if (Number.isSafeInteger(value)) return String(value);
   throw new SessionRoutingError('SESSION_ID_INVALID', `A session ID is a string or an integer, not ${nameOf(value)}.`);
+}
+
+/** @throws TypeError for a promise, whose own failure would end the worker */
+function atOnce(value: unknown): unknown {
+  if (!(value instanceof Promise)) return value;
+  value.catch(() => undefined);
+  throw new TypeError('It returned a promise: a session ID has to be told at once.');
 }
 
 function nameOf(value: unknown): string {
