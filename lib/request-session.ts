@@ -17,6 +17,8 @@ export interface RequestSessionParts {
   readonly open: (sessionId: string) => boolean;
   /** Whether a session has ended, though its claim is still there. */
   readonly hasEnded: (sessionId: string) => boolean;
+  /** Forgets that a session has ended, since a request comes for it that may begin it anew. */
+  readonly renew: (sessionId: string) => void;
   /** Told after a request's records were written, so that the sweep wakes in time. */
   readonly settled: () => void;
   /** Draws a session ID. */
@@ -135,16 +137,22 @@ export class RequestSession {
       this.#exchange.onClosed(() => this.#close());
     }
     this.#scopes.set(sessionId, claims.serving(sessionId));
+    // By a store, express-session tells itself whether a session is there.
+    if (this.#parts.kind.cookies !== 'express-session') this.#parts.renew(sessionId);
     return claimant;
   }
 
   /**
-   * Takes a session that the reply's head, which is about to be written, says the app has opened.
+   * Takes a session that the reply's head, which is about to be written, says the app has opened. A reply may also name
+   * the request's own session, as some do that end it.
    *
    * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker claims one of the same ID
    */
   openInReply(sessionId: string): void {
-    if (!this.#holds(checkSessionId(sessionId)) || !this.#parts.open(sessionId)) throw lostClaim();
+    const { hasEnded, open } = this.#parts;
+    if (!this.#holds(checkSessionId(sessionId))) throw lostClaim();
+    if (this.#isNamedByRequest(sessionId) && hasEnded(sessionId)) return;
+    if (!open(sessionId)) throw lostClaim();
     this.sessionId ??= sessionId;
   }
 
@@ -280,13 +288,15 @@ export class RequestSession {
   /** Whether the request counts as one for the session, and so decides on how long it lives. */
   #keeps(sessionId: string): boolean {
     const { kind, lifetimes, hasEnded } = this.#parts;
-    if (kind.cookies === 'none') return !this.#hasEnded && !hasEnded(sessionId);
+    // What has ended with it, or while it was served, is not held by it: some kinds hold it a while longer by themselves.
+    const isOver = hasEnded(sessionId) && !lifetimes.holds(sessionId);
+    if (kind.cookies === 'none') return !isOver;
     if (kind.cookies === 'express-session') {
       if (this.#hasEnded || hasEnded(sessionId)) return false;
       if (sessionId === this.#namedInReply) return true;
       return sessionId === this.headId && sessionId === this.properties.sessionID;
     }
-    if (sessionId !== this.sessionId) return false;
+    if (sessionId !== this.sessionId || isOver) return false;
     // An ID that was minted for an express-session that declined: no app and no client has seen it.
     if (!this.#isNamedByRequest(sessionId) && !this.isHandedOver) return false;
     const isKept = this.used || this.starts || this.#livedAlready || sessionId === this.bodyId;

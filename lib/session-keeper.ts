@@ -107,6 +107,11 @@ export class SessionKeeper {
     return this.#ended.has(sessionId);
   }
 
+  /** Forgets that a session has ended. */
+  renew(sessionId: string): void {
+    this.#ended.delete(sessionId);
+  }
+
   /** To be called when lifetimes have changed, so that the sweep wakes in time. */
   settled(): void {
     this.#sweeper.due(this.#nextExpiry);

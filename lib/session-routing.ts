@@ -87,6 +87,7 @@ export function composeSessionRouting(
       linger: (sessionId) => keeper.linger(sessionId),
       open: (sessionId) => keeper.open(sessionId),
       hasEnded: (sessionId) => keeper.hasEnded(sessionId),
+      renew: (sessionId) => keeper.renew(sessionId),
       settled: () => keeper.settled(),
       mint,
     },
