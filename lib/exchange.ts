@@ -64,6 +64,21 @@ export class HttpExchange implements Exchange {
   }
 }
 
+/** The exchange of a request of the app's own making, whose reply no server of Node's closes once it has ended. */
+export class AdoptedExchange extends HttpExchange {
+  override onClosed(callback: () => void): void {
+    let isClosed = false;
+    const close = (): void => {
+      if (isClosed) return;
+      isClosed = true;
+      callback();
+    };
+    if (this.response.writableFinished || this.response.closed) return process.nextTick(close);
+    this.response.on('finish', close);
+    this.response.on('close', close);
+  }
+}
+
 /** The exchange of an `upgrade` event. */
 export class UpgradeExchange implements Exchange {
   readonly request: IncomingMessage;

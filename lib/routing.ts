@@ -49,7 +49,7 @@ export interface SessionRouting extends Middleware {
    * Lets the app serve a request of its own making as one of a session that this worker holds. The request then goes to the
    * app as any other does.
    *
-   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds the session
+   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds the session, `SESSION_ID_INVALID`
    */
   adopt(request: IncomingMessage, response: ServerResponse, sessionId: string): void;
   /** Whether the request came from a sibling worker. */

@@ -84,12 +84,12 @@ export class SessionRouter {
   /**
    * Lets the app handle a request of its own making here, as one of a session that this worker holds.
    *
-   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds it
+   * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker holds it, `SESSION_ID_INVALID`
    */
   adopt(exchange: Exchange, sessionId: string): void {
     const { requestParts, kind, onServed } = this.#parts;
     const current = new RequestSession(requestParts, exchange, kind.expressIdOf(sessionId), false);
-    if (current.hold(sessionId) !== requestParts.claims.workerId) throw lostClaim();
+    if (current.hold(checkSessionId(sessionId)) !== requestParts.claims.workerId) throw lostClaim();
     (exchange.request as RoutedRequest)[this.#key] = current;
     onServed(exchange, current);
   }

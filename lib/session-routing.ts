@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type RequestListener, type Server, 
 import type { Duplex } from 'node:stream';
 import { jsonBodyReader } from './bodies.ts';
 import { CookieExpiry } from './cookie-expiry.ts';
-import { HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
+import { AdoptedExchange, HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { Forwarder } from './forward.ts';
 import { completeOptions, type SessionRoutingOptions } from './options.ts';
 import { stripOwnFields, stripOwnTrailers } from './headers.ts';
@@ -223,7 +223,7 @@ export function composeSessionRouting(
     },
 
     adopt(request: IncomingMessage, response: ServerResponse, sessionId: string): void {
-      router.adopt(new HttpExchange(request, response, pathBelow(kind.basePath, request.url ?? '')), sessionId);
+      router.adopt(new AdoptedExchange(request, response, pathBelow(kind.basePath, request.url ?? '')), sessionId);
     },
 
     ended(session: IncomingMessage | string): void {

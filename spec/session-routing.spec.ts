@@ -3,17 +3,21 @@ import { createHook } from 'node:async_hooks';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, linkSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, request as httpRequest, type IncomingMessage, type Server } from 'node:http';
-import { connect, type Socket } from 'node:net';
+import { createServer, IncomingMessage, request as httpRequest, ServerResponse, type Server } from 'node:http';
+import { connect, Socket } from 'node:net';
 import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
 import express from 'express';
 import { MemoryStore } from 'express-session';
+import { AgentSessions } from '../lib/agent-sessions.ts';
+import { sessionKind } from '../lib/custom-kind.ts';
 import { createRuntimeDirectory, type RuntimeDirectory } from '../lib/runtime-directory.ts';
 import type { SessionKind } from '../lib/session-kind.ts';
-import { resources, web } from '../lib/session-kinds.ts';
+import { agent, resources, web } from '../lib/session-kinds.ts';
 import { sessionRouting, type SessionRouting } from '../lib/session-routing.ts';
+import { fromHeader } from '../lib/session-sources.ts';
 import {
   Client,
   cookieOf,
@@ -871,6 +875,141 @@ describe('sessionRouting()', () => {
     await seedOn(0, 's');
     expect((await get(1, '/tool?use', withCookie('s'))).json.worker).to.equal(1);
     await stop();
+  });
+
+  describe('claim()', () => {
+    afterEach(stop);
+
+    const games = (): SessionKind => sessionKind({ from: [fromHeader('x-game-id')], idleSeconds: 0.1 });
+    const ask = (index: number, sessionId: string): Promise<Reply> =>
+      get(index, '/use', { headers: { 'x-game-id': sessionId } });
+    const startGames = async (options: Parameters<typeof startWorkers>[1] = {}): Promise<void> => {
+      const makeApp = (routing: SessionRouting, index: number): express.Express => {
+        const app = express().set('env', 'test');
+        app.use(routing, (_request, response) => void response.json({ worker: index }));
+        return app;
+      };
+      workers = await startWorkers(makeApp, { kind: games, ...options });
+    };
+    const codeOf = (act: () => void): unknown => {
+      try {
+        act();
+      } catch (error) {
+        return (error as { code?: string }).code ?? error;
+      }
+      return undefined;
+    };
+
+    it('holds a session for its worker, before any request of it, and however long none comes', async () => {
+      await startGames();
+      worker(1).routing.claim('g');
+      worker(1).routing.claim('g');
+      expectOnlyClaim('g', 1);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      expect((await ask(0, 'g')).json.worker).to.equal(1);
+      expectOnlyClaim('g', 1);
+    });
+
+    it('is refused for what another worker holds, which stays as it was, and for what is no ID', async () => {
+      await startGames();
+      worker(1).routing.claim('g');
+      expect(codeOf(() => worker(0).routing.claim('g'))).to.equal('SESSION_CLAIMED_ELSEWHERE');
+      for (const sessionId of ['', '\ud800', 'x'.repeat(4097)]) {
+        expect(codeOf(() => worker(0).routing.claim(sessionId))).to.equal('SESSION_ID_INVALID');
+      }
+      expectOnlyClaim('g', 1);
+      worker(0).routing.claim('x'.repeat(4096));
+      expect((await ask(1, 'x'.repeat(4096))).json.worker).to.equal(0);
+    });
+
+    it('is refused for a session whose worker is gone', async () => {
+      await startGames();
+      worker(1).routing.claim('g');
+      await workers.leave(worker(1));
+      expect(codeOf(() => worker(0).routing.claim('g'))).to.equal('SESSION_CLAIMED_ELSEWHERE');
+      expectRefusal(await ask(0, 'g'), 410, 'SESSION_GONE');
+    });
+
+    it('is the same with one worker, which holds every session', async () => {
+      await startGames({ count: 1, shared: false });
+      worker(0).routing.claim('g');
+      expect(codeOf(() => worker(0).routing.claim(''))).to.equal('SESSION_ID_INVALID');
+      expect((await ask(0, 'g')).json.worker).to.equal(0);
+    });
+
+    it('opens a resources session, and leaves those of agent() and web() to the requests', async () => {
+      await start({ kind: resources({ closeRetryWindowSeconds: 0.1 }) });
+      worker(1).routing.claim('s');
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      expect((await get(0, '/use?use', withCookie('s'))).json).to.include({ worker: 1, sessionId: 's' });
+      worker(0).routing.ended('s');
+      expectOnlyClaim('s', 1);
+      worker(1).routing.ended('s');
+      await until(() => workers.claims().length === 0, 'it has ended');
+      const sessions = new AgentSessions({ seed: () => ({}), close: () => undefined });
+      for (const kind of [agent({ sessions }), web()]) {
+        const routing = sessionRouting({ secret, kind });
+        expect(() => routing.claim('s')).to.throw(TypeError, `the kind "${kind.kind}" are claimed by other means`);
+        await routing.close();
+      }
+    });
+
+    it('may come within the second for which a session that has ended is claimed still', async () => {
+      await startGames();
+      const { routing } = worker(1);
+      routing.claim('g');
+      for (let round = 0; round < 3; round++) {
+        routing.ended('g');
+        routing.claim('g');
+      }
+      expect(codeOf(() => worker(0).routing.claim('g'))).to.equal('SESSION_CLAIMED_ELSEWHERE');
+      await new Promise((resolve) => setTimeout(resolve, 1_300));
+      expect((await ask(0, 'g')).json.worker).to.equal(1);
+    });
+
+    it("is of no use to a kind without cookies for an express-session, which is the app's own", async () => {
+      await startGames();
+      const { routing } = worker(0);
+      for (const use of [() => routing.session(), () => routing.genid({} as IncomingMessage)]) {
+        expect(use).to.throw(TypeError, 'no cookie names the sessions of the kind "session"');
+      }
+      expect(routing.tokens).to.equal(undefined);
+    });
+
+    describe('beside adopt()', () => {
+      /** A request of the app's own making, and the status of its reply once that has ended. */
+      async function serve(index: number, sessionId: string): Promise<number> {
+        const { routing, server } = worker(index);
+        const inner = Object.assign(new IncomingMessage(new Socket()), {
+          method: 'GET',
+          url: '/inner',
+          complete: true,
+        });
+        inner.push(null);
+        const response = new ServerResponse(inner);
+        response.assignSocket(new PassThrough().resume() as unknown as Socket);
+        routing.adopt(inner, response, sessionId);
+        expect(workers.claimantOf(sessionId)).to.equal(index);
+        server.listeners('request').at(-1)?.call(server, inner, response);
+        await once(response, 'finish');
+        return response.statusCode;
+      }
+
+      it("serves a request of the app's own as one of a session, for as long as that is held here", async () => {
+        await startGames();
+        worker(1).routing.claim('g');
+        expect(await serve(1, 'g')).to.equal(200);
+        expect(await serve(1, 'new')).to.equal(200);
+        const refused = await serve(0, 'g').catch((error: { code?: string }) => error.code);
+        expect(refused).to.equal('SESSION_CLAIMED_ELSEWHERE');
+        for (const none of ['', '\ud800']) {
+          expect(await serve(0, none).catch((error: { code?: string }) => error.code)).to.equal('SESSION_ID_INVALID');
+        }
+        expect(workers.claimantOf('g')).to.equal(1);
+        // One that nothing opened is held no longer than any other.
+        await until(() => workers.claims().length === 1, 'the new one has gone');
+      });
+    });
   });
 
   describe('close()', () => {
