@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import {
   crossingFields,
   fieldLines,
+  removeField,
   restoreFields,
   stripOwnFields,
   stripOwnTrailers,
@@ -91,6 +92,23 @@ describe('the fields of a request', () => {
     stripOwnFields(request);
     expect(request.rawHeaders).to.equal(rawHeaders);
     expect(request.headers).to.equal(headers);
+  });
+
+  it('lose one as if it had not been sent, in whatever case and however often it was', () => {
+    const sent = requestOf(['X-A', '1', 'X-Game-ID', 'g', 'x-b', 'x-game-id', 'x-GAME-id', 'h', 'X-A', '2']);
+    const { rawHeaders, headers } = sent;
+    const before = [[...rawHeaders], { ...headers }];
+    removeField(sent, 'x-game-id');
+    expect(sent).to.deep.equal(requestOf(['X-A', '1', 'x-b', 'x-game-id', 'X-A', '2']));
+    expect([rawHeaders, headers]).to.deep.equal(before);
+    removeField(sent, 'x-game');
+    expect(sent).to.deep.equal(requestOf(['X-A', '1', 'x-b', 'x-game-id', 'X-A', '2']));
+  });
+
+  it('lose one so that it crosses no hop either', () => {
+    const request = requestOf(['Host', 'x', 'X-Game-ID', 'g', 'Content-Length', '2']);
+    removeField(request, 'x-game-id');
+    expect(rawOf(crossingFields(request.rawHeaders, most).lines)).to.deep.equal(['Host', 'x', 'Content-Length', '2']);
   });
 
   it('do not cross where one would end its line, as a lenient parser may let in', () => {

@@ -3,10 +3,13 @@ import { existsSync } from 'node:fs';
 import { inspect } from 'node:util';
 import { z } from 'zod';
 import { checked } from '../lib/checked.ts';
+import { sessionKind } from '../lib/custom-kind.ts';
+import { mcpHandle, mcpSessions } from '../lib/mcp-kinds.ts';
 import { completeOptions, type SessionRoutingOptions } from '../lib/options.ts';
 import { createRuntimeDirectory } from '../lib/runtime-directory.ts';
 import { resources, web, type ResourcesOptions, type WebOptions } from '../lib/session-kinds.ts';
 import { sessionRouting } from '../lib/session-routing.ts';
+import { firstOf, fromCookie, fromHeader } from '../lib/session-sources.ts';
 
 const secret = 'a secret for specs';
 
@@ -104,6 +107,31 @@ describe('the options of sessionRouting()', () => {
     [{ secret, resave: false }, /has no option "resave"$/],
   ]);
 
+  const withoutCookie = [sessionKind({ from: [fromHeader('x-game-id')] }), mcpSessions(), mcpHandle('game')];
+  for (const kind of withoutCookie) {
+    it(`need no secret for the kind "${kind.kind}", whose sessions no cookie names`, () => {
+      expect(completeOptions({ kind })).to.deep.include({ kind, secrets: [], name: `${kind.kind}.sid` });
+      expect(completeOptions({ kind, secret }).secrets).to.deep.equal([secret]);
+      expect(() => completeOptions({ kind, secret: '' })).to.throw(TypeError, '"secret"');
+    });
+  }
+
+  const withCookie = [
+    web(),
+    resources(),
+    sessionKind({ from: [fromCookie()], kind: 'alone' }),
+    sessionKind({ from: [firstOf(fromHeader('x-game-id'), fromCookie())], kind: 'among-others' }),
+  ];
+  for (const kind of withCookie) {
+    it(`need a secret for the kind "${kind.kind}", whose sessions a cookie may name`, () => {
+      expect(() => completeOptions({ kind })).to.throw(
+        TypeError,
+        'sessionRouting(): option "secret": must be a non-empty string or a list of them',
+      );
+      expect(completeOptions({ kind, secret }).name).to.equal(kind.cookieName);
+    });
+  }
+
   it('leave nothing behind where they are refused', async () => {
     const directory = await createRuntimeDirectory();
     const options = { runtimeDirectory: directory.path, secret: '' };
@@ -169,6 +197,11 @@ describe('the options of resources()', () => {
     [{ seedpath: '/seed' }, 'has no option "seedpath"; did you mean "seedPath"?'],
     [{ closeRetryWindow: 300 }, 'has no option "closeRetryWindow"; did you mean "closeRetryWindowSeconds"?'],
     [{ idleSeconds: 300 }, /has no option "idleSeconds"$/],
+    [{ sessionTokenHeader: 'x token' }, '"sessionTokenHeader": must be a field name'],
+    [{ sessionTokenHeader: '' }, '"sessionTokenHeader": must be a field name'],
+    [{ mcpPath: 'mcp' }, '"mcpPath": must begin with a slash'],
+    [{ mcpPath: '/mcp?x' }, '"mcpPath"'],
+    [{ tokenHeader: 'x-token' }, 'has no option "tokenHeader"; did you mean "sessionTokenHeader"?'],
   ]);
 });
 

@@ -3,7 +3,7 @@ import { createServer, request, type IncomingMessage, type Server } from 'node:h
 import type { AddressInfo } from 'node:net';
 import { expect } from 'chai';
 import type express from 'express';
-import { routePattern } from '../lib/route-pattern.ts';
+import { pathPattern, rolloutPaths, routePattern } from '../lib/route-pattern.ts';
 
 describe('routePattern', () => {
   const matches = routePattern(['/seed_session', 'PUT /games/new', 'get /reset', '/a.b+(c)|[d]$']);
@@ -108,6 +108,79 @@ describe('routePattern', () => {
         }
         expect(served).to.be.greaterThan(8);
       });
+    });
+  }
+});
+
+describe('pathPattern', () => {
+  const isBelow = pathPattern('/mcp');
+
+  for (const path of [
+    '/mcp',
+    '/mcp/',
+    '/mcp/x/y',
+    '/mcp//',
+    '/MCP',
+    '/Mcp/X',
+    '/ng-rollout/r1/mcp',
+    '/NG-rollout/r1/part/mcp/x',
+    '\\mcp',
+    '/mcp\\x',
+    '/ng-rollout\\r1\\mcp',
+  ]) {
+    it(`matches ${path}`, () => expect(isBelow(path)).to.equal(true));
+  }
+
+  for (const path of [
+    '',
+    '/',
+    'mcp',
+    '/mc',
+    '/mcpx',
+    '/mcp.x',
+    '/mcp%2f',
+    '/%6dcp',
+    '/x/mcp',
+    '//mcp',
+    '/ng-rollout/mcp',
+    '/ng-rollout//mcp',
+    '/ng-rollout/a/b/c/mcp',
+    '/mcp\n',
+  ]) {
+    it(`does not match ${JSON.stringify(path)}`, () => expect(isBelow(path)).to.equal(false));
+  }
+
+  it('takes a path literally, with or without a slash at its end', () => {
+    for (const root of ['/a.b+(c)|[d]$', '/a.b+(c)|[d]$/']) {
+      expect(pathPattern(root)('/A.b+(c)|[D]$/x')).to.equal(true);
+      expect(['/aXb+(c)|[d]$', '/a.b', '/[d]$'].map(pathPattern(root))).to.deep.equal([false, false, false]);
+    }
+  });
+
+  it('matches everything below the root', () => {
+    const isAny = pathPattern('/');
+    expect(['/', '', '/x', '/x/y', '/ng-rollout/r1'].map(isAny)).to.not.include(false);
+  });
+
+  for (const version of ['express', 'express4']) {
+    it(`matches whatever ${version} takes for a path below one, under a rollout's prefix too`, async () => {
+      const { default: createApp } = (await import(version)) as { default: typeof express };
+      const app = createApp().set('env', 'test');
+      app.use(rolloutPaths('/mcp'), (_request, response) => void response.end());
+      const server = createServer(app).listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      const { port } = server.address() as AddressInfo;
+      let served = 0;
+      for (const path of ['/mcp', '/ng-rollout/r1/mcp', '/ng-rollout/r1/x/mcp'].flatMap(spellings)) {
+        const sent = request({ host: '127.0.0.1', port, path, agent: false }).end();
+        const [response] = (await once(sent, 'response')) as [IncomingMessage];
+        response.resume();
+        if (response.statusCode !== 200) continue;
+        served++;
+        expect(isBelow(path), path).to.equal(true);
+      }
+      server.close();
+      expect(served).to.be.greaterThan(12);
     });
   }
 });

@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { sign } from 'cookie-signature';
 import type express from 'express';
 import { randomUUID } from 'node:crypto';
 import { monotonicSeconds } from '../lib/seconds.ts';
@@ -7,6 +8,7 @@ import { AgentSessionLifetimes } from '../lib/agent-lifetimes.ts';
 import { AgentSessions } from '../lib/agent-sessions.ts';
 import type { SessionKind } from '../lib/session-kind.ts';
 import { agent, resources, web, type AgentOptions, type ResourcesOptions } from '../lib/session-kinds.ts';
+import { SessionTokens } from '../lib/session-token.ts';
 import type { RoutingInternals, SessionRouting } from '../lib/session-routing.ts';
 import {
   appWith,
@@ -15,6 +17,7 @@ import {
   Gate,
   portOf,
   probe,
+  secret,
   send,
   sessionIdIn,
   startWorkers,
@@ -381,6 +384,185 @@ describe('a claim', () => {
       await get(1, '/login?use', client);
       await expectEndAfter(() => get(0, '/logout', client), 0);
     });
+  });
+});
+
+describe('the session token of a resources server', () => {
+  let workers: Workers;
+  /** The sessions that tokens and cookies name: one on each worker. */
+  const [byToken, byCookie] = ['on-1', 'on-0'];
+  const field = 'X-NeMo-Gym-Session-Token';
+
+  async function start(options: ResourcesOptions = {}, mount = '/'): Promise<void> {
+    workers = await startWorkers((routing, index) => probe(routing, index, { mount }), { kind: resources(options) });
+    const base = options.basePath ?? '';
+    for (const [index, sessionId] of [byCookie, byToken].entries()) {
+      await ask(index, `${base}/seed_session`, { body: typed(sessionId) });
+    }
+  }
+
+  const minted = (sessionId: string): string => workers.all[0]?.routing.tokens?.mint(sessionId, ['tool']) ?? '';
+
+  interface Asked {
+    /** The token's session, or the field as it is. */
+    token?: string | { raw: string };
+    cookie?: string;
+    body?: object;
+    name?: string;
+  }
+
+  function ask(index: number, target: string, { token, cookie, body, name = field }: Asked = {}): Promise<RawReply> {
+    const fields = [
+      ...(token === undefined ? [] : [name, typeof token === 'string' ? minted(token) : token.raw]),
+      ...(cookie === undefined ? [] : ['Cookie', cookieOf(cookie)]),
+      ...(body === undefined ? [] : ['Content-Type', 'application/json']),
+    ];
+    const to = portOf((workers.all[index] as Worker).server);
+    return send({ to, method: 'POST', target, fields, ...(body && { body: JSON.stringify(body) }) });
+  }
+
+  /** Expects a reply of a worker for a session that its request named, so that it gives no cookie. */
+  function expectServed({ status, json, setCookies }: RawReply, worker: number, sessionId: string): void {
+    expect({ status, worker: json?.worker, sessionId: json?.sessionId, setCookies }).to.deep.equal({
+      status: 200,
+      worker,
+      sessionId,
+      setCookies: [],
+    });
+  }
+
+  describe('by default', () => {
+    before(() => start());
+    after(() => workers.close());
+
+    const mcpPaths = [
+      '/mcp',
+      '/mcp/',
+      '/mcp/x',
+      '/MCP/',
+      '/ng-rollout/a/mcp',
+      '/NG-rollout/a/b/mcp/x',
+      'http://host/mcp',
+    ];
+    for (const path of mcpPaths) {
+      it(`counts on ${path}, whatever the cookie says`, async () => {
+        for (const index of [0, 1]) {
+          expectServed(await ask(index, `${path}?use`, { token: byToken, cookie: byCookie }), 1, byToken);
+          expectServed(await ask(index, `${path}?use`, { token: byToken }), 1, byToken);
+          expectServed(await ask(index, `${path}?use`, { cookie: byCookie }), 0, byCookie);
+        }
+      });
+    }
+
+    for (const path of [
+      '/tool',
+      '/',
+      '/mcpx',
+      '/mc',
+      '/x/mcp',
+      '/ng-rollout/a/b/c/mcp',
+      '/%6dcp',
+      '/?/mcp',
+      '/#/mcp',
+    ]) {
+      it(`counts on ${path} only without a cookie`, async () => {
+        const target = path.includes('?') ? `${path}&use` : path.replace(/(#.*)?$/, '?use$1');
+        for (const index of [0, 1]) {
+          expectServed(await ask(index, target, { token: byToken, cookie: byCookie }), 0, byCookie);
+          expectServed(await ask(index, target, { token: byToken }), 1, byToken);
+        }
+      });
+    }
+
+    const bad: Record<string, () => string | Promise<string>> = {
+      'that is empty': () => '',
+      'that is none': () => byToken,
+      'that is cut': () => minted(byToken).slice(0, -1),
+      'that is sent twice': () => `${minted(byToken)}, ${minted(byToken)}`,
+      'of another secret': () => new SessionTokens(['another secret']).mint(byToken),
+      'that is a session cookie': () => cookieOf(byToken).slice('resources.sid='.length),
+      'that is a session cookie, decoded': () => `s:${sign(byToken, secret)}`,
+      'that is the cookie of a session whose ID was chosen to look like a token': async () => {
+        const chosen = Buffer.from(JSON.stringify({ sid: byToken, tools: null })).toString('base64url');
+        const { setCookies } = await ask(1, '/seed_session', { body: typed(chosen) });
+        expect(sessionIdIn(setCookies)).to.equal(chosen);
+        return decodeURIComponent(setCookies[0]?.split(/[=;]/)[1] ?? '').slice('s:'.length);
+      },
+    };
+    for (const [which, make] of Object.entries(bad)) {
+      it(`names no session if it is one ${which}, whatever the cookie says`, async () => {
+        const raw = await make();
+        for (const cookie of [{}, { cookie: byCookie }]) {
+          const { status, json } = await ask(1, '/mcp?use', { token: { raw }, ...cookie });
+          expect([status, json.worker]).to.deep.equal([200, 1]);
+          expect(json.sessionId).not.to.be.oneOf([byToken, byCookie]);
+        }
+        expectServed(await ask(1, '/tool?use', { token: { raw }, cookie: byCookie }), 0, byCookie);
+        expectServed(await ask(0, '/mcp?use', { token: byToken, cookie: byCookie }), 1, byToken);
+      });
+    }
+
+    it('counts beside a cookie that is not validly signed', async () => {
+      const fields = [field, minted(byToken), 'Cookie', cookieOf(byCookie, 'resources.sid', 'another secret')];
+      const to = portOf((workers.all[0] as Worker).server);
+      expectServed(await send({ to, target: '/tool?use', fields }), 1, byToken);
+    });
+
+    it('is no cookie', async () => {
+      const to = portOf((workers.all[0] as Worker).server);
+      for (const value of [minted(byToken), `s:${minted(byToken)}`]) {
+        const fields = ['Cookie', `resources.sid=${encodeURIComponent(value)}`];
+        const { json } = await send({ to, target: '/tool?use', fields });
+        expect(json.worker).to.equal(0);
+        expect(json.sessionId).not.to.be.oneOf([byToken, minted(byToken), minted(byToken).split('.')[0]]);
+      }
+    });
+
+    it('has to agree with the body of a seed or close, where no cookie counts in its place', async () => {
+      for (const path of ['/seed_session?use', '/close_session?use']) {
+        const refused = await ask(0, path, { token: byToken, body: typed(byCookie) });
+        expect([refused.status, refused.json.code]).to.deep.equal([409, 'SESSION_MISMATCH']);
+        expect(refused.json.detail).to.include('token');
+        const alike = await ask(0, path, { token: byCookie, body: typed(byCookie) });
+        expect([alike.status, alike.json.worker]).to.deep.equal([200, 0]);
+        const beside = await ask(0, path, { token: byToken, cookie: byCookie, body: typed(byCookie) });
+        expect([beside.status, beside.json.worker]).to.deep.equal([200, 0]);
+      }
+    });
+
+    it('is refused if it is signed and its ID is none', async () => {
+      for (const sessionId of ['\ud800', 'x'.repeat(4097)]) {
+        const { status, json } = await ask(0, '/mcp', { token: sessionId });
+        expect([status, json.code]).to.deep.equal([400, 'SESSION_ID_INVALID']);
+      }
+      expectServed(await ask(0, '/mcp?use', { token: 'x'.repeat(4096) }), 0, 'x'.repeat(4096));
+    });
+
+    it('keeps the claim of a session that nobody seeded, as a cookie does', async () => {
+      expectServed(await ask(1, '/mcp?use', { token: 'never seeded' }), 1, 'never seeded');
+      expectServed(await ask(0, '/tool?use', { token: 'never seeded' }), 1, 'never seeded');
+      expectServed(await ask(0, '/tool?use', { cookie: 'never seeded' }), 1, 'never seeded');
+    });
+
+    it('is a 410 where the worker of its session is gone', async () => {
+      await workers.leave(workers.all[1] as Worker);
+      for (const path of ['/mcp', '/tool']) {
+        const { status, json } = await ask(0, path, { token: byToken });
+        expect([status, json.code]).to.deep.equal([410, 'SESSION_GONE']);
+      }
+      expectServed(await ask(0, '/mcp?use', { token: byCookie }), 0, byCookie);
+    });
+  });
+
+  it('has the field and the path that it is given, below the base path', async () => {
+    await start({ sessionTokenHeader: 'X-My-Token', mcpPath: '/rpc/', basePath: '/api' }, '/api');
+    const both = { token: byToken, cookie: byCookie, name: 'x-my-TOKEN' };
+    for (const path of ['/api/rpc', '/API/RPC/x', '/api/ng-rollout/a/rpc']) {
+      expectServed(await ask(0, `${path}?use`, both), 1, byToken);
+      expectServed(await ask(1, `${path}?use`, { ...both, name: field }), 0, byCookie);
+    }
+    for (const path of ['/api/mcp', '/api/rpcx']) expectServed(await ask(1, `${path}?use`, both), 0, byCookie);
+    await workers.close();
   });
 });
 
