@@ -150,6 +150,7 @@ describe('silence()', () => {
       silence(response);
       response.setHeader('X-Late', 'x').writeHead(500).end('more');
       expect([response.write('more'), response.removeHeader('X')]).to.deep.equal([true, undefined]);
+      response.writeProcessing();
       write.call(response, 'more', 'utf8');
       end.call(response, 'more', 'utf8');
       request.resume();
