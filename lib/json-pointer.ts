@@ -6,16 +6,28 @@
  * @throws TypeError for what is no JSON pointer
  */
 export function jsonPointer(pointer: string): (document: unknown) => unknown {
+  return valueFinder(pointerNames(pointer));
+}
+
+/**
+ * The names that a JSON pointer goes by, from the outermost to the innermost.
+ *
+ * @throws TypeError for what is no JSON pointer
+ */
+export function pointerNames(pointer: string): string[] {
   if (typeof pointer !== 'string' || !/^(\/([^/~]|~[01])*)*$/.test(pointer)) {
     throw new TypeError(
       `A JSON pointer is '' or begins with a slash (RFC 6901, section 3), unlike ${JSON.stringify(pointer)}`,
     );
   }
-  const names = pointer
+  return pointer
     .split('/')
     .slice(1)
     .map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'));
+}
 
+/** As {@link jsonPointer}, by the names of the pointer. */
+export function valueFinder(names: readonly string[]): (document: unknown) => unknown {
   return function valueAt(document) {
     let value = document;
     for (const name of names) {

@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { checked, headerField, path } from './checked.ts';
 import { namedKind, recordSchemas, type SessionRecordOptions } from './custom-kind.ts';
 import { SessionRoutingError, type RefusalFormat, type Refused } from './errors.ts';
-import { jsonPointer } from './json-pointer.ts';
-import { pathPattern } from './route-pattern.ts';
+import { pointerNames, valueFinder } from './json-pointer.ts';
+import { pathPattern, routePattern } from './route-pattern.ts';
 import type { SessionKind } from './session-kind.ts';
 import { agreed, firstOf, fromHeader, idOf, type SessionIdSource } from './session-sources.ts';
 
@@ -25,8 +25,8 @@ const SESSION_FIELD = 'mcp-session-id';
  *
  * The ID is the app's: it is claimed when the app names it in its reply to `initialize`, before the head of that reply
  * leaves. POST, the GET event stream and DELETE then go to the worker that holds the transport. A session ends with a
- * successful DELETE, with a 404 of the app's, when `isOpen` says so, or by `routing.ended(id)`, which is for the transport's
- * `onclose`. One whose worker is gone is answered 404 with a JSON-RPC error, as the protocol demands, so that clients
+ * successful DELETE, with a 404 of the app's to one of the three on this path, when `isOpen` says so, or by
+ * `routing.ended(id)`, which is for the transport's `onclose`. One whose worker is gone is answered 404 with a JSON-RPC error, as the protocol demands, so that clients
  * begin anew; an `initialize` that still names a session which nobody holds, or a worker that is gone held, reaches the
  * app without that name and begins a new session.
  *
@@ -38,6 +38,8 @@ const SESSION_FIELD = 'mcp-session-id';
 export function mcpSessions(options: McpSessionsOptions = {}): SessionKind {
   const { isOpen, released, basePath, path } = checked('mcpSessions()', sessionsSchema, options);
   const isEndpoint = pathPattern(path);
+  // Any other request may get a 404 though the session is there, since the app has no such route.
+  const isSessionRoute = routePattern([`POST ${path}`, `GET ${path}`, `DELETE ${path}`]);
   return namedKind({
     kind: 'mcp',
     from: [fromHeader(SESSION_FIELD)],
@@ -47,12 +49,13 @@ export function mcpSessions(options: McpSessionsOptions = {}): SessionKind {
     restart: {
       field: SESSION_FIELD,
       matches: (method, at) => method === 'POST' && isEndpoint(at),
-      reads: (body) => messagesOf(body).some(isInitialize),
+      // In a batch it begins no session (MCP 2025-03-26, Lifecycle, Initialization).
+      reads: isInitialize,
     },
     refusalFormat: jsonRpcSessionError,
     lifetimes: {
       isEnd({ method, path: at }, status) {
-        if (!isEndpoint(at)) return false;
+        if (!isSessionRoute(method, at)) return false;
         return status === 404 || (method === 'DELETE' && status >= 200 && status < 300);
       },
       idleSeconds: 0,
@@ -80,15 +83,19 @@ const handleSchema = z.strictObject({
   idleSeconds,
   path: path.default('/mcp'),
   header: headerField.optional(),
-  name: z.string().min(1),
 });
+const headerSchema = z.strictObject({ header: headerField });
+
+/** The first revision of MCP whose servers refuse a call that says one thing in a field and another in its body. */
+const PARAMETER_FIELDS_SINCE = '2026-07-28';
 
 /**
  * The kind of a server whose tools take a handle as an argument, and keep in memory what it stands for: MCP has no sessions
  * since its revision 2026-07-28.
  *
  * A call is routed by the field `Mcp-Param-<name>`, into which clients copy arguments that the tool's input schema marks
- * with `x-mcp-header`, and where that is missing by the argument in its body. The tool that makes a handle calls
+ * with `x-mcp-header`, and where that is missing by the argument in its body; so is one of an earlier revision, whose
+ * servers do not check that both are the same. The tool that makes a handle calls
  * `routing.claim(handle)` before it answers with it, the one that gives it back `routing.ended(handle)`. A call with a handle
  * of a worker that is gone is answered 410, with a JSON-RPC error.
  *
@@ -98,16 +105,14 @@ const handleSchema = z.strictObject({
  * @throws TypeError for an option that is refused or unknown
  */
 export function mcpHandle(name: string, options: McpHandleOptions = {}): SessionKind {
-  const { isOpen, released, basePath, idleSeconds, ...checkedOptions } = checked('mcpHandle()', handleSchema, {
-    ...options,
-    name,
-  });
-  const pointer = name.startsWith('/') ? name : `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
-  const { path, header = pointer.split('/').at(-1) ?? '' } = checkedOptions;
-  const field = checked('mcpHandle()', z.strictObject({ header: headerField }), { header }).header;
+  checked('mcpHandle()', z.strictObject({ name: z.string().min(1) }), { name });
+  const { isOpen, released, basePath, idleSeconds, path, ...others } = checked('mcpHandle()', handleSchema, options);
+  const names = name.startsWith('/') ? pointerNames(name) : [name];
+  const { header } = checked('mcpHandle()', headerSchema, { header: others.header ?? names.at(-1) });
+  const field = `mcp-param-${header.toLowerCase()}`;
   return namedKind({
     kind: 'mcp-handle',
-    from: [firstOf(fromParameterField(`mcp-param-${field.toLowerCase()}`), fromArgument(pointer, path))],
+    from: [firstOf(fromParameterField(field), fromArgument(['params', 'arguments', ...names], path))],
     basePath,
     released,
     refusalFormat: jsonRpcError,
@@ -120,11 +125,18 @@ function fromParameterField(field: string): SessionIdSource {
   const source = fromHeader(field);
   return {
     ...source,
-    readHead(request) {
-      const value = source.readHead(request);
-      return value === undefined ? undefined : decodedParameter(value, field);
+    readHead(seen) {
+      const { 'mcp-protocol-version': revision = '' } = seen.request.headers;
+      if (revision < PARAMETER_FIELDS_SINCE) return undefined;
+      const value = source.readHead(seen);
+      return value === undefined || isLooseNumber(value) ? undefined : decodedParameter(value, field);
     },
   };
+}
+
+/** Whether a value may be an integer in other digits than its handle has, as `42.0`, so that the body has to tell. */
+function isLooseNumber(value: string): boolean {
+  return /^-?\d+(\.\d+)?$/.test(value) && String(Number(value)) !== value;
 }
 
 /** Values that are no plain ASCII come as `=?base64?…?=`. */
@@ -142,10 +154,10 @@ function decodedParameter(value: string, field: string): string | undefined {
   throw new SessionRoutingError('SESSION_ID_INVALID', `The header field ${field} holds no sound Base64 of UTF-8 text.`);
 }
 
-function fromArgument(pointer: string, endpoint: string): SessionIdSource {
-  const place = `the argument ${pointer.slice(1)}`;
+function fromArgument(names: readonly string[], endpoint: string): SessionIdSource {
+  const place = `the argument ${names.slice(2).join('/')}`;
   const isEndpoint = pathPattern(endpoint);
-  const find = jsonPointer(`/params/arguments${pointer}`);
+  const find = valueFinder(names);
   const read = (body: unknown): string | undefined =>
     agreed(messagesOf(body).map((message) => ({ place, sessionId: idOf(find(message)) })));
   return {

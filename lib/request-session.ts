@@ -10,7 +10,10 @@ import type { SessionKind } from './session-kind.ts';
 export interface RequestSessionParts {
   readonly claims: Claims;
   readonly lifetimes: SessionLifetimes;
-  readonly kind: Pick<SessionKind, 'cookies' | 'routesNewSessions' | 'expressIdOf' | 'sessionIdOf' | 'refusalFormat'>;
+  readonly kind: Pick<
+    SessionKind,
+    'cookies' | 'routesNewSessions' | 'expressIdOf' | 'sessionIdOf' | 'refusalFormat' | 'replyField'
+  >;
   /** Keeps the claim of a session that a request did not use until no client can be about to use it. */
   readonly linger: (sessionId: string) => void;
   /** Claims a session that the app has opened. Returns whether this worker claims it. */
@@ -60,6 +63,8 @@ export class RequestSession {
   #scopes: Map<string, () => void> | undefined;
   /** An ID that was minted and is not claimed, because nothing can have seen it. */
   #unclaimedId: string | undefined;
+  /** The session that was held already when the request came for it. */
+  #heldId: string | undefined;
   /** The session that the reply's cookie names. */
   #namedInReply: string | undefined;
   #isNamed = false;
@@ -127,7 +132,7 @@ export class RequestSession {
    * @returns the claimant: this worker, or another
    */
   hold(sessionId: string): string {
-    const { claims } = this.#parts;
+    const { claims, kind, lifetimes } = this.#parts;
     if (this.#scopes?.has(sessionId)) return claims.workerId;
     // Looking a claim up costs less than failing to make one.
     const claimant = claims.claimant(sessionId) ?? claims.claim(sessionId);
@@ -138,7 +143,8 @@ export class RequestSession {
     }
     this.#scopes.set(sessionId, claims.serving(sessionId));
     // By a store, express-session tells itself whether a session is there.
-    if (this.#parts.kind.cookies !== 'express-session') this.#parts.renew(sessionId);
+    if (kind.cookies !== 'express-session') this.#parts.renew(sessionId);
+    if (kind.replyField !== undefined && lifetimes.holds(sessionId)) this.#heldId = sessionId;
     return claimant;
   }
 
@@ -149,10 +155,9 @@ export class RequestSession {
    * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker claims one of the same ID
    */
   openInReply(sessionId: string): void {
-    const { hasEnded, open } = this.#parts;
-    if (!this.#holds(checkSessionId(sessionId))) throw lostClaim();
-    if (this.#isNamedByRequest(sessionId) && hasEnded(sessionId)) return;
-    if (!open(sessionId)) throw lostClaim();
+    // The app wrote this head for a session that has ended since the request came, and opens nothing.
+    if (sessionId === this.#heldId && !this.#parts.lifetimes.holds(sessionId)) return;
+    if (!this.#holds(checkSessionId(sessionId)) || !this.#parts.open(sessionId)) throw lostClaim();
     this.sessionId ??= sessionId;
   }
 

@@ -116,11 +116,12 @@ export class SessionRouter {
 
   /** Whether a request may begin anew in the place of a session that is there no longer, so that its body has to tell. */
   #mayRestart({ method, path, request }: Exchange, { headId }: RequestSession): boolean {
-    const { kind, requestParts, isForwarded } = this.#parts;
+    const { kind } = this.#parts;
     if (headId === undefined || !kind.restart?.matches(method, path)) return false;
     // A longer body, or one of unknown length, goes its way unread.
     if (!(Number(request.headers['content-length']) <= restartBytes)) return false;
-    return !requestParts.claims.isMine(headId) && !isForwarded(request);
+    // What this worker holds, or another does, is decided there: a forwarded request is asked again.
+    return !this.#isHeldHere(headId);
   }
 
   async #routeByBody(
@@ -151,12 +152,18 @@ export class SessionRouter {
     process.nextTick(proceed);
   }
 
+  /** Whether this worker holds a session, and does not merely claim it for requests that found nothing of it. */
+  #isHeldHere(sessionId: string): boolean {
+    const { claims, lifetimes } = this.#parts.requestParts;
+    return claims.isMine(sessionId) && lifetimes.holds(sessionId);
+  }
+
   /** Whether nobody holds a session that a request names, or no worker that still runs. */
   async #isLost(sessionId: string | undefined): Promise<boolean> {
     const { requestParts, socketPathOf, isSocketGone } = this.#parts;
     if (sessionId === undefined) return false;
     const claimant = requestParts.claims.claimant(sessionId);
-    if (claimant === requestParts.claims.workerId) return false;
+    if (claimant === requestParts.claims.workerId) return !this.#isHeldHere(sessionId);
     return claimant === undefined || isSocketGone(socketPathOf(claimant));
   }
 
