@@ -85,9 +85,10 @@ describe('mcpHandle()', function () {
   async function start({
     count = 2,
     name = 'counter',
+    asks = true,
     kind = {},
     ...options
-  }: AppOptions & { count?: number; name?: string; kind?: McpHandleOptions } = {}): Promise<Started> {
+  }: AppOptions & { count?: number; name?: string; asks?: boolean; kind?: McpHandleOptions } = {}): Promise<Started> {
     const counters = Array.from({ length: count }, () => new Map<string, number>());
     const seen = counters.map((): Seen[] => []);
     const workers = await startWorkers(
@@ -103,7 +104,8 @@ describe('mcpHandle()', function () {
       },
       {
         count,
-        kind: (index) => mcpHandle(name, { isOpen: (handle) => counters[index]!.has(handle), ...kind }),
+        kind: (index) =>
+          mcpHandle(name, { ...(asks && { isOpen: (handle) => counters[index]!.has(handle) }), ...kind }),
       },
     );
     open.push(workers);
@@ -283,6 +285,14 @@ describe('mcpHandle()', function () {
     await earlier(workers, 1, 'value', { counter: null });
     expect(workers.seen[1]!.slice(-2).map(({ isForwarded }) => isForwarded)).to.deep.equal([false, false]);
     await until(() => workers.claims().length === 0, 'no claim remains');
+  });
+
+  it('claims a handle until its tool gives it back, where nobody says which are open', async () => {
+    const workers = await start({ asks: false });
+    await make(workers, 'a', 'b');
+    expect(answer(await earlier(workers, 1, 'drop', { counter: 'a' }))).to.equal('dropped');
+    await until(() => workers.claimantOf('a') === undefined, 'the claim is gone');
+    expect(workers.claimantOf('b')).to.equal(0);
   });
 
   it('answers 410 with a JSON-RPC error for a handle whose worker has left', async () => {

@@ -133,7 +133,7 @@ describe('mcpSessions()', function () {
   it('routes concurrent clients of servers of both lines, which answer with streams or with JSON', async () => {
     async function run(line: Line, json: boolean): Promise<void> {
       const workers = await start({ line, json, count: 3 });
-      const clients = Array.from({ length: 12 }, async (_, index) => {
+      const clients = Array.from({ length: 10 }, async (_, index) => {
         const sent = fetchInTurn(workers.urls(), index);
         const client = await connectClient(index % 2 === 0 ? 'v1' : 'v2', workers.urls()[0]!, sent);
         await client.listening;
