@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const cli = fileURLToPath(new URL('../lib/cli.ts', import.meta.url));
-const app = fileURLToPath(new URL('fixtures/workers-app.ts', import.meta.url));
+const app = fileURLToPath(new URL('fixtures/workers-app.js', import.meta.url));
 const usage = 'Usage: session-routing [--workers N] [--stop-seconds S] <app.js> [argument...]\n';
 
 describe('session-routing', () => {

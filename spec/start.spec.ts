@@ -11,8 +11,11 @@ import { until } from './fixtures/example-server.ts';
 
 const file = fileURLToPath(new URL('../examples/start.ts', import.meta.url));
 
-/** Starts `examples/start.ts`, with a folder for temporary files of its own. */
-function start(words: string[], temporary: string) {
+/**
+ * Starts `examples/start.ts`, with a folder for temporary files of its own if one is given. What tsx has kept of its
+ * files is in the folder that all share.
+ */
+function start(words: string[], temporary = tmpdir()) {
   const child = spawn(process.execPath, ['--import', 'tsx', file, ...words], {
     env: { ...process.env, TMPDIR: temporary },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -61,7 +64,7 @@ describe('examples/start.ts', () => {
   });
 
   it('--help says what there is', async () => {
-    const { status, stdout, stderr } = await start(['--help'], temporary).ended;
+    const { status, stdout, stderr } = await start(['--help']).ended;
     expect([status, stderr]).to.deep.equal([0, '']);
     for (const option of ['--workers', '--episodes', '--json', '--help']) expect(stdout).to.contain(option);
   });
@@ -80,7 +83,7 @@ describe('examples/start.ts', () => {
     ['200'],
   ]) {
     it(`refuses ${words.join(' ') || 'nothing'} with a line and status 2`, async () => {
-      const { status, stdout, stderr } = await start(words, temporary).ended;
+      const { status, stdout, stderr } = await start(words).ended;
       expect([status, stdout]).to.deep.equal([2, '']);
       expect(stderr).to.match(/^[^\n]+\n$/);
     });

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { createRuntimeDirectory } from '../lib/runtime-directory.ts';
 import { runWorkers, type RunWorkersOptions } from '../lib/workers.ts';
 
-const app = fileURLToPath(new URL('fixtures/workers-app.ts', import.meta.url));
+const app = fileURLToPath(new URL('fixtures/workers-app.js', import.meta.url));
 const primaryFile = fileURLToPath(new URL('fixtures/workers-primary.ts', import.meta.url));
 
 interface Report {
@@ -126,7 +126,7 @@ describe('runWorkers()', () => {
     rmSync(parent, { recursive: true });
   });
 
-  /** Runs workers that behave in one of the ways of `fixtures/workers-app.ts`. */
+  /** Runs workers that behave in one of the ways of `fixtures/workers-app.js`. */
   function run(behaviour: string, options: Partial<RunWorkersOptions> & object = {}): Primary {
     const primary = new Primary({ parent, args: [behaviour], ...options });
     primaries.push(primary);
