@@ -80,10 +80,13 @@ describe('agent sessions on a cluster', function () {
 
   it('are served by the worker that opened them, 200 at once and each request on a new connection', async () => {
     await start(4, { closeRetryWindowSeconds: 1 });
+    // The claims of the first may have expired when the last ends, so all that were ever there are kept.
+    const claimed = new Set<string>();
     const pids = await Promise.all(
       Array.from({ length: 200 }, async () => {
         const [client, id] = [new Client(), randomUUID()];
         expect((await seed(client, seedOf(id))).status).to.equal(200);
+        for (const claim of claims()) claimed.add(claim);
         const replies = [];
         for (let n = 0; n < 3; n++) replies.push((await client.post(url('/v1/responses'))).json);
         const { json } = await close(client, closeOf(id));
@@ -98,7 +101,7 @@ describe('agent sessions on a cluster', function () {
       }),
     );
     expect(new Set(pids).size).to.equal(4);
-    expect(claims()).to.have.length(200);
+    expect(claimed.size).to.equal(200);
     await until(() => claims().length === 0, 'every receipt has expired');
     expect(await sizes()).to.deep.equal([0, 0, 0, 0]);
   });
@@ -175,7 +178,7 @@ describe('agent sessions on a cluster', function () {
   });
 
   it('that failed to open wait for their close on any worker, and else end with the window', async () => {
-    await start(2, { closeRetryWindowSeconds: 1 });
+    await start(2, { closeRetryWindowSeconds: 3 });
     const ids = Array.from({ length: 20 }, () => randomUUID());
     for (const id of ids) {
       const reply = await seed(new Client(), seedOf(id, 'partial'), 0);
