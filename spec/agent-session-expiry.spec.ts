@@ -493,7 +493,7 @@ for (const [where, count, sessionCount] of [['one worker', 1, 2_000] as const, [
     for (const store of stores)
       expect(Object.keys((store as unknown as { sessions: object }).sessions)).to.deep.equal([]);
     connections.destroy();
-  }).timeout(60_000);
+  }).timeout(180_000);
 }
 
 /** Posts JSON over a connection that is used again. Returns the status of the reply. */
