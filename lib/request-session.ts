@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Claims } from './claims.ts';
 import { SessionRoutingError, silence } from './errors.ts';
 import type { Exchange } from './exchange.ts';
+import { HeldClaims } from './held-claims.ts';
 import type { SessionLifetimes, SessionRequest } from './lifetimes.ts';
 import { checkSessionId } from './session-id.ts';
 import type { SessionKind } from './session-kind.ts';
@@ -59,8 +60,10 @@ export class RequestSession {
 
   readonly #parts: RequestSessionParts;
   readonly #exchange: Exchange;
-  /** What is held until the reply has ended, by session ID. */
-  #scopes: Map<string, () => void> | undefined;
+  /** What lifetimes are told of the request: the session, once its reply has ended. */
+  readonly #request: { -readonly [Key in keyof SessionRequest]-?: SessionRequest[Key] };
+  /** What is held until the reply has ended. */
+  #held: HeldClaims | undefined;
   /** An ID that was minted and is not claimed, because nothing can have seen it. */
   #unclaimedId: string | undefined;
   /** The session that was held already when the request came for it. */
@@ -82,7 +85,9 @@ export class RequestSession {
     this.headExpressId = headExpressId;
     this.sessionId = this.headId = headExpressId === undefined ? undefined : parts.kind.sessionIdOf(headExpressId);
     this.properties = exchange.request as SessionProperties;
-    this.starts = parts.lifetimes.starts(this.#sessionRequest());
+    const { request, method, path } = exchange;
+    this.#request = { method, path, headers: request.headers, session: undefined };
+    this.starts = parts.lifetimes.starts(this.#request);
   }
 
   /** The ID of the express-session that the request names: by its body, or else by its head. */
@@ -133,15 +138,18 @@ export class RequestSession {
    */
   hold(sessionId: string): string {
     const { claims, kind, lifetimes } = this.#parts;
-    if (this.#scopes?.has(sessionId)) return claims.workerId;
+    const held = this.#held;
+    if (held?.has(sessionId)) return claims.workerId;
     // Looking a claim up costs less than failing to make one.
     const claimant = claims.claimant(sessionId) ?? claims.claim(sessionId);
     if (claimant !== claims.workerId) return claimant;
-    if (this.#scopes === undefined) {
-      this.#scopes = new Map();
+    const end = claims.serving(sessionId);
+    if (held !== undefined) {
+      held.add(sessionId, end);
+    } else {
+      this.#held = new HeldClaims(sessionId, end);
       this.#exchange.onClosed(() => this.#close());
     }
-    this.#scopes.set(sessionId, claims.serving(sessionId));
     // By a store, express-session tells itself whether a session is there.
     if (kind.cookies !== 'express-session') this.#parts.renew(sessionId);
     if (kind.replyField !== undefined && lifetimes.holds(sessionId)) this.#heldId = sessionId;
@@ -273,20 +281,14 @@ export class RequestSession {
     return true;
   }
 
-  #sessionRequest(): SessionRequest {
-    const { request, method, path } = this.#exchange;
-    return { method, path, headers: request.headers };
-  }
-
   #close(): void {
     const { lifetimes, linger, settled } = this.#parts;
-    for (const [sessionId, endScope] of this.#scopes ?? []) {
+    this.#held?.end((sessionId) => {
       if (this.#keeps(sessionId)) this.#record(sessionId);
       if (!lifetimes.holds(sessionId)) linger(sessionId);
-      endScope();
-    }
+    });
     // A handler that uses the session after its reply has ended begins anew.
-    this.#scopes = undefined;
+    this.#held = undefined;
     settled();
   }
 
@@ -309,9 +311,9 @@ export class RequestSession {
   }
 
   #record(sessionId: string): void {
-    const session = this.#parts.kind.cookies === 'none' ? undefined : this.properties.session;
+    if (this.#parts.kind.cookies !== 'none') this.#request.session = this.properties.session;
     const status = this.#hasEnded ? undefined : this.#exchange.status();
-    this.#parts.lifetimes.served(sessionId, { ...this.#sessionRequest(), session }, status);
+    this.#parts.lifetimes.served(sessionId, this.#request, status);
   }
 }
 
