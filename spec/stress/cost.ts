@@ -30,6 +30,7 @@ export interface Cost {
 
 /** Calls on each route in turn, so that whatever else the machine does falls on all. */
 const callsOfSlice = 50;
+const warmingSlices = 20;
 /** How many connections are tried until one is accepted by a worker that holds the session, or by one that does not. */
 const mostConnections = 100;
 
@@ -73,12 +74,14 @@ export async function measureCost(park: ServerPark, calls: number, signal: Abort
     { connection: await connection(eight.url, cookieOfEight, false), taken: [] as number[] },
     { connection: await connection(eight.url, cookieOfEight, true), taken: [] as number[] },
   ] as const;
-  for (let slice = -10; slice < calls / callsOfSlice; slice++) {
+  for (let slice = -warmingSlices; slice < calls / callsOfSlice; slice++) {
     signal.throwIfAborted();
-    for (const { connection, taken } of slice % 2 === 0 ? routes : routes.toReversed()) {
+    // Whoever goes first, in the middle and last changes each time.
+    const first = (slice + warmingSlices) % routes.length;
+    for (const { connection, taken } of [...routes.slice(first), ...routes.slice(0, first)]) {
       for (let call = 0; call < callsOfSlice; call++) {
         const { milliseconds } = await connection.send();
-        if (slice >= 0) taken.push(milliseconds); // the first slices are to warm up
+        if (slice >= 0) taken.push(milliseconds);
       }
     }
   }

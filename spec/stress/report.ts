@@ -86,7 +86,10 @@ export function failures({ outcomes, costProblem }: Report): string[] {
     if (ofCheck.length === 0) return [`${check}: not checked.`];
     return ofCheck
       .filter((outcome) => !isRight(outcome))
-      .map((outcome) => `${check}: ${cellOf(outcome)}${outcome.problem === undefined ? '' : ` (${outcome.problem})`}.`);
+      .map(
+        (outcome) =>
+          `${check}: ${cellOf(outcome)}${outcome.problem === undefined || outcome.of === 0 ? '' : ` (${outcome.problem})`}.`,
+      );
   });
   return costProblem === undefined
     ? found

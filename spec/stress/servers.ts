@@ -30,19 +30,18 @@ export interface Servers {
 /** Starts servers, and ends all of them. */
 export class ServerPark implements AsyncDisposable {
   readonly #signal: AbortSignal;
-  readonly #servers: ServerProcess[] = [];
+  readonly #servers: Promise<ServerProcess>[] = [];
   readonly #folders: string[] = [];
 
   constructor(signal: AbortSignal) {
     this.#signal = signal;
   }
 
-  readonly start: StartServer = async (file, env) => {
+  readonly start: StartServer = (file, env) => {
     this.#signal.throwIfAborted();
     const environment = { WINDOW_SECONDS: `${windowSeconds}`, STRICT: '1', ...env };
-    const server = await startServer({ file, env: environment, signal: this.#signal });
+    const server = startServer({ file, env: environment, signal: this.#signal });
     this.#servers.push(server);
-    this.#signal.throwIfAborted();
     return server;
   };
 
@@ -67,7 +66,10 @@ export class ServerPark implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all(this.#servers.map((server) => server.stop()));
+    // Those that are starting still, beside one that failed to, are waited for. One that failed has ended.
+    const settled = await Promise.allSettled(this.#servers);
+    const started = settled.flatMap((server) => (server.status === 'fulfilled' ? [server.value] : []));
+    await Promise.all(started.map((server) => server.stop()));
     await Promise.all(this.#folders.map((folder) => rm(folder, { recursive: true, force: true })));
   }
 }
