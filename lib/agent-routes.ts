@@ -34,7 +34,10 @@ export function agentRoutes({ bodyLimit, seed, close }: AgentRouteHandlers): Mid
   let parser: RequestHandler | undefined;
   const parse: RequestHandler = function parseBody(request, response, next) {
     parser ??= express.json({ limit: bodyLimit() });
+    const { body } = request;
     parser(request, response, (error) => {
+      // Express 4 puts an empty object in the place of a body that it does not parse, and Express 5 nothing.
+      if (body === undefined && !request.is('application/json')) request.body = undefined;
       if (error?.type !== 'entity.parse.failed') return next(error);
       refuseBody(response, [{ type: 'json_invalid', loc: ['body'], msg: error.message }]);
     });
