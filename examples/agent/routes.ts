@@ -3,6 +3,7 @@ import type { AgentSessions } from 'express-session-routing';
 import { CookieJar, ResourcesSession } from 'express-session-routing/client';
 import { Caller } from '../caller/caller.ts';
 import { parse } from '../counter/bodies.ts';
+import { awaited } from '../counter/routes.ts';
 import { modelResponse, responseParams, row, type Row } from './bodies.ts';
 import { respond, type AgentState } from './simple-agent.ts';
 
@@ -23,30 +24,36 @@ export function agentRoutes({ sessions, resourcesUrl, modelUrl, ownUrl }: AgentR
     res.json({ status: 'ok' });
   });
 
-  routes.post('/v1/responses', async (req, res) => {
-    const session = sessions.current(req);
-    const params = parse(req.body, responseParams);
-    const model = new Caller(modelUrl);
-    if (session !== undefined) {
-      res.json(await respond(params, session.tools, model));
-      return;
-    }
-    // The older way: the caller's cookies are those of the resources server, and it gets what the tools made of them.
-    const jar = new CookieJar();
-    jar.merge((req.headers.cookie ?? '').split(';'));
-    const { 'agent.sid': _, ...before } = jar.toRecord(); // the agent's own is for nobody else
-    jar.replace(before);
-    const caller = new Caller(resourcesUrl, { jar });
-    const response = await respond(params, { caller, headers: {} }, model);
-    for (const [name, value] of Object.entries(jar.toRecord())) {
-      if (before[name] !== value) res.append('Set-Cookie', `${name}=${value}; Path=/; HttpOnly; SameSite=Lax`);
-    }
-    res.json(response);
-  });
+  routes.post(
+    '/v1/responses',
+    awaited(async (req, res) => {
+      const session = sessions.current(req);
+      const params = parse(req.body, responseParams);
+      const model = new Caller(modelUrl);
+      if (session !== undefined) {
+        res.json(await respond(params, session.tools, model));
+        return;
+      }
+      // The older way: the caller's cookies are those of the resources server, and it gets what the tools made of them.
+      const jar = new CookieJar();
+      jar.merge((req.headers.cookie ?? '').split(';'));
+      const { 'agent.sid': _, ...before } = jar.toRecord(); // the agent's own is for nobody else
+      jar.replace(before);
+      const caller = new Caller(resourcesUrl, { jar });
+      const response = await respond(params, { caller, headers: {} }, model);
+      for (const [name, value] of Object.entries(jar.toRecord())) {
+        if (before[name] !== value) res.append('Set-Cookie', `${name}=${value}; Path=/; HttpOnly; SameSite=Lax`);
+      }
+      res.json(response);
+    }),
+  );
 
-  routes.post('/run', async (req, res) => {
-    res.json(await runFlatEpisode(parse(req.body, row), resourcesUrl, ownUrl()));
-  });
+  routes.post(
+    '/run',
+    awaited(async (req, res) => {
+      res.json(await runFlatEpisode(parse(req.body, row), resourcesUrl, ownUrl()));
+    }),
+  );
   return routes;
 }
 

@@ -1,4 +1,4 @@
-import { Router, type ErrorRequestHandler, type RequestHandler } from 'express';
+import { Router, type ErrorRequestHandler, type Request, type RequestHandler, type Response } from 'express';
 import type { SessionRouting } from 'express-session-routing';
 import { BadBody, close, increment, parse, typedSeed, untypedSeed, verify } from './bodies.ts';
 import { Conflict, type Counters } from './counter.ts';
@@ -54,6 +54,13 @@ export function servedBy(routing: SessionRouting): RequestHandler {
   return (req, res, next) => {
     res.set('X-Served-By', `worker ${process.pid}${routing.isForwarded(req) ? ', forwarded' : ''}`);
     next();
+  };
+}
+
+/** A handler that may be async on Express 4 too, which would let a rejection end the process. */
+export function awaited(handle: (req: Request, res: Response) => Promise<void>): RequestHandler {
+  return (req, res, next) => {
+    handle(req, res).catch(next);
   };
 }
 

@@ -6,7 +6,7 @@ import express, { type Request, type Response } from 'express';
 import fetch from 'node-fetch';
 import { newConnections } from '../caller/caller.ts';
 import { parse } from '../counter/bodies.ts';
-import { answerError } from '../counter/routes.ts';
+import { answerError, awaited } from '../counter/routes.ts';
 import { typedRun } from './bodies.ts';
 import { runTypedEpisode } from './typed-episode.ts';
 
@@ -19,11 +19,15 @@ app.get(['/', '/health', '/healthz', '/livez', '/readyz'], (_req, res) => {
   res.json({ status: 'ok' });
 });
 
-app.post('/run', express.raw({ type: () => true, limit: '50mb' }), async (req, res) => {
-  const bytes: Buffer = Buffer.isBuffer(req.body) ? req.body : Buffer.alloc(0);
-  if (isTyped(bytes)) await answerTyped(JSON.parse(bytes.toString()), res);
-  else await relay(req, bytes, res);
-});
+app.post(
+  '/run',
+  express.raw({ type: () => true, limit: '50mb' }),
+  awaited(async (req, res) => {
+    const bytes: Buffer = Buffer.isBuffer(req.body) ? req.body : Buffer.alloc(0);
+    if (isTyped(bytes)) await answerTyped(JSON.parse(bytes.toString()), res);
+    else await relay(req, bytes, res);
+  }),
+);
 
 /** Whether a body asks for an episode. Anything else is a flat row, or is for the agent to refuse. */
 function isTyped(bytes: Buffer): boolean {
