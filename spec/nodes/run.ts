@@ -8,7 +8,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -45,6 +45,7 @@ const { mocha: configuration } = JSON.parse(readFileSync(join(root, 'package.jso
 
 const { cells, asJson, files } = parseOptions(process.argv.slice(2));
 const temporary = mkdtempSync(join(tmpdir(), 'nodes-'));
+chmodSync(temporary, 0o755); // a spec runs Node as another user
 let running: ChildProcess | undefined;
 let interruption: NodeJS.Signals | undefined;
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
