@@ -362,7 +362,7 @@ describe('exposeToolsOverMcp()', () => {
     for (const prefix of ['', '/ng-rollout/r1', '/ng-rollout/r1/training-token-capture']) {
       it(`is there for POST ${prefix}/Seed_Session/ too`, async () => {
         const workers = await start({
-          routes: (app) => void app.post('/ng-rollout/*rest', (req, res) => void res.json({ sid: req.sessionID })),
+          routes: (app) => void app.post(/^\/ng-rollout\//, (req, res) => void res.json({ sid: req.sessionID })),
         });
         const { json } = await new Client().post(`${workers.all[0]!.url}${prefix}/Seed_Session/`);
         expect(tokens.read(json.mcp.headers[field])).to.have.property('sid');
