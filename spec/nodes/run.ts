@@ -2,7 +2,7 @@
  * The specs on every line of Node and of Express that the package supports: each Node is the npm package `node`,
  * installed into a temporary folder.
  *
- *     tsx spec/nodes/run.ts [--node 22] [--express 4] [--json] [files of specs]
+ *     node --import tsx spec/nodes/run.ts [--node 22] [--express 4] [--json] [files of specs]
  *
  * Exits with 1 if a spec fails, or if a process of a cell ran another Node or Express than the cell's.
  */
@@ -170,6 +170,7 @@ async function runCell(cell: Cell): Promise<CellResult> {
   if (counts.passed === 0) faults.push('no spec passed');
   if (existsSync(strangers)) faults.push(`other Nodes ran:\n${readFileSync(strangers, 'utf8')}`);
   for (const fault of faults) console.error(`  ${fault}`);
+  console.error(`  ${counts.passed} passed, ${counts.failed} failed, ${counts.pending} pending, ${seconds} s`);
   return { node: versions.node.slice(1), express: versions.express, ...counts, seconds, faults };
 }
 
