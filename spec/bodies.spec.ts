@@ -338,6 +338,8 @@ describe('jsonBodyReader', () => {
       deflate: deflateSync(text),
       br: brotliCompressSync(text),
     })) {
+      // The parser of Express 4 knows no Brotli, so an app that has it refuses such a body.
+      if (encoding === 'br' && express === express4) continue;
       const headers = { 'content-encoding': encoding };
       expect(bytes.length).to.be.below(2000);
       expect(await idReader(text.length)(bytes, headers)).to.equal('a');

@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import express from 'express';
 import { createServer, type RequestListener, type ServerResponse } from 'node:http';
+import { createRequire } from 'node:module';
 import { connect } from 'node:net';
 import {
   problemDocument,
@@ -13,6 +14,8 @@ import {
   type RefusalFormat,
 } from '../lib/errors.ts';
 import { listening, portOf, send, type RawReply } from './fixtures/routed.ts';
+
+const express4 = createRequire(import.meta.url)('express4') as typeof express;
 
 const statuses: Record<RefusalCode, number> = {
   SESSION_ID_INVALID: 400,
@@ -223,13 +226,13 @@ describe('refusalHandler', () => {
     expect(passedOn).to.deep.equal([]);
   });
 
-  it('answers one that comes by next() or by a promise, too', async () => {
-    for (const handler of [
-      (_request: unknown, _response: unknown, next: (error: unknown) => void) => next(closed),
-      () => Promise.reject(closed),
-    ]) {
-      expect((await replyTo(handler as express.RequestHandler)).reply.json).to.deep.equal(closed.toJSON());
-    }
+  it('answers one that comes by next(), too', async () => {
+    expect((await replyTo((_request, _response, next) => next(closed))).reply.json).to.deep.equal(closed.toJSON());
+  });
+
+  // Express 4 does not await handlers.
+  (express === express4 ? it.skip : it)('answers one that comes by a promise, too, on Express 5', async () => {
+    expect((await replyTo(() => Promise.reject(closed))).reply.json).to.deep.equal(closed.toJSON());
   });
 
   it('passes on every other error, though it look like a refusal', async () => {

@@ -14,13 +14,22 @@ if (isMainThread && CELL_STRANGERS !== undefined && process.version !== CELL_NOD
 // What `express` means to lib, spec and examples. Packages that depend on an Express of their own keep it. The types
 // that everything was checked with are those of Express 5 in any case.
 if (CELL_EXPRESS === '4') {
-  // Node 26 warns of register(), which Node 20 has alone.
+  // Node 26 warns of register(), which Node 20 has alone, and for `import` alone: there, tsx lets mocha require the specs.
   if (module.registerHooks !== undefined) module.registerHooks({ resolve });
-  else if (isMainThread) module.register(import.meta.url);
+  else if (isMainThread) {
+    module.register(import.meta.url);
+    const { _resolveFilename: resolveFilename } = module;
+    module._resolveFilename = function resolveExpress(specifier, parent, ...rest) {
+      return Reflect.apply(resolveFilename, this, [aliasOf(specifier, parent?.filename), parent, ...rest]);
+    };
+  }
 }
 
 /** A customization hook of node:module: in this thread, or, where Node loads this file for it, in one for hooks. */
 export function resolve(specifier, context, nextResolve) {
-  const isOurs = context.parentURL === undefined || !context.parentURL.includes('/node_modules/');
-  return nextResolve(specifier === 'express' && isOurs ? 'express4' : specifier, context);
+  return nextResolve(aliasOf(specifier, context.parentURL), context);
+}
+
+function aliasOf(specifier, parent) {
+  return specifier === 'express' && !parent?.includes('/node_modules/') ? 'express4' : specifier;
 }

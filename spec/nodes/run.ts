@@ -55,6 +55,11 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   });
 }
 
+/** A run that takes longer has got stuck: on a slow machine a whole cell takes a quarter of an hour. */
+const limitMs = 45 * 60_000;
+/** After its report, mocha ends unless a spec has left something open. */
+const endMs = 60_000;
+
 /** Ends a program and all that it started: mocha kills no server that its specs started. */
 function endGroup(child: ChildProcess | undefined): void {
   try {
@@ -108,7 +113,12 @@ async function installNode(line: string): Promise<string> {
 
 /** What stands in the cell: the version of Node, and the URL of Express's main file. */
 async function versionsIn(node: string, env: NodeJS.ProcessEnv): Promise<{ node: string; express: string }> {
-  const program = `console.log(JSON.stringify({ node: process.version, express: import.meta.resolve('express') }))`;
+  const program = `
+    import { createRequire } from 'node:module';
+    const require = createRequire(process.cwd() + '/spec/nodes/run.ts');
+    // Whichever way a module is loaded, it has to get the same one.
+    if (require('express') !== (await import('express')).default) throw new Error('there are two Expresses');
+    console.log(JSON.stringify({ node: process.version, express: import.meta.resolve('express') }));`;
   const { output } = await run(node, ['--import', 'tsx', '--input-type=module', '--eval', program], {
     env,
     reads: true,
@@ -154,7 +164,15 @@ async function runCell(cell: Cell): Promise<CellResult> {
   for (const [index, args] of mochaRuns().entries()) {
     const report = join(temporary, `${name}-${index}.json`);
     const options = ['--reporter', 'json', '--reporter-option', `output=${report}`];
-    const { code } = await run(node, [mocha, ...options, ...args], { env });
+    const begun = performance.now();
+    let reportedAt = Infinity;
+    const watch = setInterval(() => {
+      const now = performance.now();
+      if (reportedAt === Infinity && existsSync(report)) reportedAt = now;
+      if (now - begun > limitMs || now - reportedAt > endMs) endGroup(running);
+    }, 1_000);
+    const { code } = await run(node, [mocha, ...options, ...args], { env }).finally(() => clearInterval(watch));
+    if (performance.now() - reportedAt > endMs) faults.push('a spec left something open: mocha did not end');
     if (!existsSync(report)) {
       faults.push(`mocha ended with ${code} and wrote no report`);
       continue;
