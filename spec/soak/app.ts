@@ -4,9 +4,20 @@ import express from 'express';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { z } from 'zod';
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import { ClosedResourcesSessionRecords, resources, sessionRouting } from '../../lib/index.ts';
 import { exposeToolsOverMcp } from '../../lib/mcp.ts';
 import type { WorkerSample } from './samples.ts';
+
+// What a worker remembers of the latest 10,000 claims, cookies and connections would fill up all through the run, and look
+// like a leak. So it may remember a few only, and what is remembered is also forgotten.
+const remembered = 200;
+const { set } = BoundedMap.prototype;
+BoundedMap.prototype.set = function setFew<Key, Value>(this: BoundedMap<Key, Value>, key: Key, value: Value) {
+  const [oldest] = this.size >= remembered ? this.keys() : [];
+  if (oldest !== undefined) this.delete(oldest);
+  return set.call(this, key, value) as BoundedMap<Key, Value>;
+};
 
 const closeRetryWindowSeconds = Number(process.env['WINDOW_SECONDS']);
 const worker = process.pid;
@@ -69,6 +80,7 @@ app.get('/stream', (req, res) => {
 });
 
 const server = createServer(app);
+server.keepAliveTimeout = 0; // or a client's next request might meet the end of its idle connection
 server.on('upgrade', (_request: IncomingMessage, socket: Duplex) => {
   socket.on('error', () => socket.destroy());
   socket.write(`HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n${worker}\n`);

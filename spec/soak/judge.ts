@@ -18,6 +18,7 @@ export class Judge {
   readonly kills: Kill[] = [];
   readonly #outcomes = new Map<string, number>();
   readonly #faults = new Map<string, number>();
+  readonly #touches: number[] = [];
   #faultCount = 0;
 
   count(what: string): void {
@@ -33,6 +34,19 @@ export class Judge {
 
   get outcomes(): Record<string, number> {
     return Object.fromEntries([...this.#outcomes].toSorted(([one], [other]) => one.localeCompare(other)));
+  }
+
+  /** Notes that a session, or what may have become one, was used for the last time. */
+  touched(): void {
+    this.#touches.push(performance.now());
+  }
+
+  /** How many sessions were used for the last time so lately. */
+  touchedWithin(seconds: number): number {
+    const since = performance.now() - seconds * 1_000;
+    const first = this.#touches.findIndex((at) => at >= since);
+    this.#touches.splice(0, first === -1 ? this.#touches.length : first);
+    return this.#touches.length;
   }
 
   /** The first of them, each with how often it was seen. */
@@ -149,7 +163,10 @@ export class Session {
   #judgeEnd(call: string, isOwnDoing: boolean, reason: string, times: { begin: number; end: number }): void {
     this.#judge.count(`${call}: ${isOwnDoing ? 'left by the client' : 'connection ended'}`);
     if (isOwnDoing || this.#judge.hasKilledDuring(times)) return;
-    this.#judge.fault(`${call}: ${reason}, though no worker was killed`);
+    const { begin, end } = times;
+    const took = `after ${Math.round(end - begin)} ms`;
+    const last = `${Math.round(begin - (this.#judge.kills.at(-1)?.at ?? NaN))} ms behind the last kill`;
+    this.#judge.fault(`${call}: ${reason} ${took}, begun ${last}, though no worker was killed`);
   }
 
   #hasLostWorker(times: { begin: number; end: number }): boolean {

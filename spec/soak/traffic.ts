@@ -152,6 +152,7 @@ async function episode(
     await client.end();
   } finally {
     client.leave();
+    traffic.judge.touched();
   }
 }
 
@@ -217,6 +218,7 @@ async function abort({ port }: Traffic, client: Client): Promise<void> {
 async function sendOddBytes({ port, judge }: Traffic): Promise<void> {
   const { name, bytes } = oddBytes();
   const received = await talk(port, bytes, randomInt(0, 200));
+  judge.touched();
   const statuses = [...received.matchAll(/^HTTP\/1\.1 (\d{3})/gm)].map(([, status]) => Number(status));
   judge.count(`odd bytes: ${statuses[0] ?? 'connection ended'}`);
   const wrong = statuses.find((status) => status >= 500 && status !== 503 && status !== 501);
@@ -237,6 +239,8 @@ const acts: readonly { readonly clients: number; readonly act: (traffic: Traffic
   },
   { clients: 1, act: sendOddBytes },
 ];
+
+export const clientCount = acts.reduce((sum, { clients }) => sum + clients, 0);
 
 /** Keeps all clients at it until the signal, and then lets each finish what it does. */
 export async function drive(traffic: Traffic): Promise<void> {
