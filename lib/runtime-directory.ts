@@ -13,7 +13,7 @@ import { checkSocketPath, isSocketGone, socketPath } from './socket-path.ts';
 /** The environment variable in which the workers of a server find their runtime directory. */
 export const runtimeDirectoryVariable = 'SESSION_ROUTING_DIR';
 
-const debug = debuglog('session-routing');
+const debug = debuglog('express-session-routing');
 
 /** The runtime directory of one running server, as its primary process holds it. */
 export interface RuntimeDirectory {
