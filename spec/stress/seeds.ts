@@ -54,12 +54,15 @@ export async function failingSeeds(
   return tally(
     count,
     async (number) => {
-      const rolloutId = `${failingRollouts}${number}-${randomUUID()}`;
+      // The number last: about one random ID in 2,800 ends like the number of an attempt (`-a` and digits), which is refused.
+      const rolloutId = `${failingRollouts}${randomUUID()}-${number}`;
       const first = runOf(rolloutId, 0, number);
       if (number % 2 === 0) {
         const { reply, cleanupFailure } = await attempt(first, counter.url, agent.url, connections);
         if (cleanupFailure !== undefined) return cleanupFailure;
-        if (!('failure' in reply) || reply.failure.stage !== 'seed') return 'the first seed did not fail';
+        if (!('failure' in reply) || reply.failure.stage !== 'seed') {
+          return `the first seed did not fail: ${JSON.stringify(reply)}`;
+        }
       } else {
         const { episode_id, task } = first;
         const resources_session_id = randomUUID();
@@ -97,7 +100,8 @@ export async function brokenReplies(
   try {
     const outcome = await tally(
       count,
-      async (number) => problemOf(await attempt(runOf(randomUUID(), 0, number), proxy.url, agent.url, connections)),
+      async (number) =>
+        problemOf(await attempt(runOf(`broken-${number}`, 0, number), proxy.url, agent.url, connections)),
       signal,
     );
     const asMeant = [...seeds.values()].filter(
