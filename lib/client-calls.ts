@@ -112,7 +112,7 @@ export class Calls {
 
   /** @throws ConnectionFailure if there was no complete reply, which is also the case after an abort */
   async #attempt(call: Call<unknown>, signal: AbortSignal, attempt: number): Promise<RawReply> {
-    const { url, agent, onReply, requestSeconds: ownSeconds } = this.#options;
+    const { url, onReply, requestSeconds: ownSeconds } = this.#options;
     const { stage, path, headers, body, requestSeconds = ownSeconds } = call;
     const cookie = this.jar.header;
     const fields: HeadersInit = {
@@ -125,6 +125,9 @@ export class Calls {
     // A connection of the request's own. node-fetch would take one that is kept by Node's global agent: a server may close that at
     // any time, so that a tool call fails which nobody can tell from one that was executed.
     const ownAgent = new (/^https:/i.test(url) ? HttpsAgent : HttpAgent)({ keepAlive: false });
+    const { agent = ownAgent } = this.#options;
+    // An agent that keeps none, but opens so many at most, would hand one on to a request that waits.
+    if (!(agent as { keepAlive?: boolean }).keepAlive) fields['Connection'] ??= 'close';
     const leaving = new AbortController();
     let isLate = false;
     const timer = setTimeout(() => {
@@ -151,7 +154,7 @@ export class Calls {
           headers: fields,
           body,
           signal: AbortSignal.any([signal, leaving.signal]),
-          agent: agent ?? ownAgent,
+          agent,
         }),
       );
       const { status, headers: received } = response;

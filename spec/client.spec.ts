@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import cluster, { type Worker } from 'node:cluster';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import type { Agent } from 'node:http';
+import { Agent as HttpAgent, createServer as createHttpServer, type Agent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -427,6 +427,28 @@ describe('the client, and a server that answers before it has read the request',
     expect(error).to.include({ status: 413, isOver: true });
     await until(() => closed === 2, 'both connections, of the seed and of its clean-up, have closed');
     expect(received).to.be.below(8_000_000); // the rest was not sent any more
+    server.close();
+  });
+});
+
+describe('the client, and an agent that keeps no connections and opens one at a time', () => {
+  it('takes a new one for each request', async () => {
+    const used = new Set<unknown>();
+    let requests = 0;
+    const server = createHttpServer((request, response) => {
+      used.add(request.socket);
+      requests++;
+      response.setHeader('Set-Cookie', 'sid=1').end('{"resources_session_id":"r"}');
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const session = await ResourcesSession.openUntyped({
+      url: `http://127.0.0.1:${port}`,
+      body: {},
+      agent: new HttpAgent({ keepAlive: false, maxSockets: 1 }),
+    });
+    await Promise.all(['a', 'b', 'c'].map((tool) => session.callTool(tool, {})));
+    expect([requests, used.size]).to.deep.equal([4, 4]);
     server.close();
   });
 });

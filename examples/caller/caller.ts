@@ -54,7 +54,13 @@ export class Caller {
     try {
       const response = await fetch(this.url + path, {
         method: 'POST',
-        headers: { ...headers, 'Content-Type': 'application/json', ...(cookie !== undefined && { Cookie: cookie }) },
+        headers: {
+          ...headers,
+          'Content-Type': 'application/json',
+          ...(cookie !== undefined && { Cookie: cookie }),
+          // Or the agent would hand a connection on to a request that waits for one.
+          ...(!(agent as { keepAlive?: boolean }).keepAlive && { Connection: 'close' }),
+        },
         body: JSON.stringify(body),
         redirect: 'manual',
         agent,
