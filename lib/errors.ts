@@ -132,6 +132,10 @@ export function silence(response: ServerResponse): void {
     flushHeaders: () => undefined,
     write: () => true,
     end: chained,
+  });
+  // Middleware may be holding the reply back: express-session does, until it has saved the session.
+  if (!response.writableEnded) return;
+  Object.assign(response, {
     // What Node itself sends bytes by, which would follow those of the reply that was given. Where it takes the head for
     // sent, its end() says by itself that all has been sent, and that once more ends the process.
     _send: () => true,
