@@ -5,6 +5,7 @@ import {
   type Server,
   type ServerResponse,
 } from 'node:http';
+import type { Socket } from 'node:net';
 import { duplexPair, type Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
 
@@ -32,11 +33,10 @@ export interface InProcessReply {
 }
 
 /** What an app may know of the connection of its client. */
-type ClientConnection = Duplex & {
-  remoteAddress?: string | undefined;
-  remotePort?: number | undefined;
-  encrypted?: boolean;
-};
+type ClientConnection = Duplex &
+  Partial<Pick<Socket, 'remoteAddress' | 'remotePort' | 'remoteFamily' | 'localAddress' | 'localPort'>> & {
+    encrypted?: boolean;
+  };
 
 /** Handles a request, as a listener of an HTTP server does. */
 export type InProcessListener<Context> = (request: IncomingMessage, response: ServerResponse, context: Context) => void;
@@ -93,8 +93,37 @@ export class InProcessClient<Context> {
   }
 }
 
+/** What an app may ask of its client's connection that makes no difference to a pair of streams. */
+const withoutEffect = ['setKeepAlive', 'setNoDelay', 'ref', 'unref'] as const;
+
 /** A stream that looks to the app as the connection of the client does. */
 function connectionOf(stream: ClientConnection, { socket }: IncomingMessage): Duplex {
-  const { remoteAddress, remotePort, encrypted } = socket as ClientConnection;
-  return Object.assign(stream, { remoteAddress, remotePort }, encrypted === undefined ? {} : { encrypted });
+  const { remoteAddress, remotePort, remoteFamily, localAddress, localPort, encrypted } = socket as ClientConnection;
+  const chained = (): Duplex => stream;
+  return Object.assign(
+    stream,
+    { remoteAddress, remotePort, remoteFamily, localAddress, localPort },
+    { address: () => ({ address: localAddress, port: localPort, family: remoteFamily }) },
+    Object.fromEntries(withoutEffect.map((name) => [name, chained])),
+    { setTimeout: idleTimeoutOf(stream) },
+    encrypted === undefined ? {} : { encrypted },
+  );
+}
+
+/** The `setTimeout()` of a connection, which Node's requests and replies call for theirs: what writes puts it off. */
+function idleTimeoutOf(stream: Duplex): (milliseconds: number, callback?: () => void) => Duplex {
+  let timer: NodeJS.Timeout | undefined;
+  const { _write } = stream;
+  stream._write = (...args) => {
+    timer?.refresh();
+    _write.apply(stream, args);
+  };
+  stream.once('close', () => clearTimeout(timer));
+  return function setIdleTimeout(milliseconds, callback) {
+    clearTimeout(timer);
+    timer = undefined;
+    if (milliseconds > 0 && !stream.destroyed) timer = setTimeout(() => stream.emit('timeout'), milliseconds).unref();
+    if (callback !== undefined) stream.once('timeout', callback);
+    return stream;
+  };
 }

@@ -8,6 +8,7 @@ import {
 } from '@modelcontextprotocol/server';
 import type { Express, RequestHandler, Response } from 'express';
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { setMaxListeners } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { z } from 'zod';
 import { checked, functionSchema } from './checked.ts';
@@ -15,6 +16,7 @@ import { describeToolsInSeedReplies, renameToolsInVerdicts, type AllowedTools } 
 import { McpTools, type McpTool } from './mcp-tools.ts';
 import { rolloutPaths } from './route-pattern.ts';
 import type { SessionRouting } from './routing.ts';
+import { postRoutesOf } from './tool-routes.ts';
 
 /** What `exposeToolsOverMcp()` takes. */
 export interface McpToolsOptions {
@@ -68,7 +70,8 @@ interface Served {
  * To be called behind the routing, its session and the body parser, and ahead of the routes.
  *
  * @param app the app on which all of these are mounted
- * @throws TypeError for an option that is refused or unknown, a tool's input schema that is none of an object among them
+ * @throws TypeError for an option that is refused or unknown, a tool's input schema that is none of an object among them;
+ *   for what is no Express app, and for one that has the route for seeds already
  */
 export function exposeToolsOverMcp(app: Express, options: McpToolsOptions): void {
   const { routing, serverName, tools, exclude, allowedTools } = checked('exposeToolsOverMcp()', schema, options);
@@ -76,6 +79,7 @@ export function exposeToolsOverMcp(app: Express, options: McpToolsOptions): void
   const places = kind.tokens;
   if (tokens === undefined || places === undefined) throw new TypeError('exposeToolsOverMcp(): the kind has no tokens');
   const { header, seedPath, mcpPath } = places;
+  checkApp(app, kind.basePath + seedPath);
   const mcpTools = new McpTools({ app, adopt: routing.adopt, basePath: kind.basePath, tokens, places, tools, exclude });
   const serving = new AsyncLocalStorage<Served>();
 
@@ -107,6 +111,7 @@ export function exposeToolsOverMcp(app: Express, options: McpToolsOptions): void
     return function mcpEndpoint(request, response, next) {
       if (request.method !== 'POST') return refuseMethod(response);
       const leaving = new AbortController();
+      setMaxListeners(0, leaving.signal); // each call of a batch listens
       response.once('close', () => leaving.abort());
       serving.run({ request, signal: leaving.signal }, () => {
         handle(request, response, request.body).catch(next);
@@ -138,6 +143,25 @@ export function exposeToolsOverMcp(app: Express, options: McpToolsOptions): void
       mcpTools.call(params.name, params.arguments ?? {}, { token, request, signal }),
     );
     return server;
+  }
+}
+
+/**
+ * @throws TypeError for what would expose nothing: a router, whose routes cannot be called as the app calls them, or an app
+ *   whose replies to seeds would not get to know of tokens any more
+ */
+function checkApp(app: Express, seedPath: string): void {
+  if (typeof app !== 'function' || typeof (app as { set?: unknown }).set !== 'function') {
+    throw new TypeError(
+      'exposeToolsOverMcp(): the first argument must be the Express app, and no router: the app on which the routing and ' +
+        'its session are mounted',
+    );
+  }
+  const seed = seedPath.replace(/\/$/, '').toLowerCase();
+  if (postRoutesOf(app).some((path) => path.toLowerCase() === seed)) {
+    throw new TypeError(
+      `exposeToolsOverMcp(): the app has the route POST ${seedPath} already; call it once, and ahead of the routes`,
+    );
   }
 }
 

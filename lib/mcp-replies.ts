@@ -1,4 +1,5 @@
 import type { RequestHandler, Response } from 'express';
+import { z } from 'zod';
 import type { McpServerMetadata } from './client-replies.ts';
 
 /** Decides which tools the holder of a session's token may call: their names, or null for all. */
@@ -25,14 +26,31 @@ export function describeToolsInSeedReplies({ describe, allowedTools }: SeedToken
       if (isTyped ? (reply[member] ?? null) !== null : Object.hasOwn(reply, member)) return reply;
       const { sessionID, body } = request;
       const tools = allowedTools(isTyped ? (body as { task_data?: unknown }).task_data : body);
-      const describedBy = (allowed: readonly string[] | null): JsonObject => ({
+      const describedBy = (allowed: unknown): JsonObject => ({
         ...reply,
-        [member]: describe(sessionID, allowed),
+        [member]: describe(sessionID, checkAllowed(allowed)),
       });
-      return tools instanceof Promise ? tools.then(describedBy) : describedBy(tools);
+      return isPromise(tools) ? Promise.resolve(tools).then(describedBy) : describedBy(tools);
     });
     next();
   };
+}
+
+const allowedSchema = z.array(z.string()).nullable();
+
+/**
+ * What a hook says, which may hand on what its client has sent.
+ *
+ * @throws TypeError for what would make a token that allows everything unasked, or one that nobody can read
+ */
+function checkAllowed(allowed: unknown): readonly string[] | null {
+  const { success, data } = allowedSchema.safeParse(allowed);
+  if (!success) throw new TypeError('exposeToolsOverMcp(): allowedTools must return a list of names, or null for all');
+  return data;
+}
+
+function isPromise<Value>(value: Value | PromiseLike<Value>): value is PromiseLike<Value> {
+  return typeof (value as Partial<PromiseLike<Value>> | null | undefined)?.then === 'function';
 }
 
 /**

@@ -7,6 +7,7 @@ import { InProcessClient, type InProcessReply } from './in-process.ts';
 import type { SessionTokenPlaces } from './session-kind.ts';
 import type { SessionToken, SessionTokens } from './session-token.ts';
 import { postRoutesOf } from './tool-routes.ts';
+import { warn } from './warn.ts';
 
 /** What clients are told of a tool. */
 export interface McpTool {
@@ -70,13 +71,19 @@ const OWN_FIELDS =
 /** What a tool takes of which nothing is known. */
 const anyObject: ListedTool['inputSchema'] = { type: 'object', additionalProperties: true };
 
+/** What is known of a request to a tool's route. */
+interface Called {
+  readonly sessionId: string;
+  /** The request, as the app saw it. */
+  request?: IncomingMessage;
+}
+
 /** The tool routes of a resources server, as MCP tools. */
 export class McpTools {
   readonly #parts: McpToolsParts;
   readonly #schemas: ReadonlyMap<string, ListedTool['inputSchema']>;
   readonly #excluded: ReadonlySet<string>;
-  /** Calls routes; the context of a request is its session. */
-  readonly #client: InProcessClient<string>;
+  readonly #client: InProcessClient<Called>;
 
   /** @throws TypeError for an input schema that is not one of an object */
   constructor(parts: McpToolsParts) {
@@ -85,9 +92,10 @@ export class McpTools {
     this.#schemas = new Map(Object.entries(tools).map(([name, { input }]) => [name, inputSchema(name, input)]));
     const own = [places.seedPath, places.closePath, places.mcpPath].map((path) => path.replace(/^\/|\/$/g, ''));
     this.#excluded = new Set([...PROTOCOL_ROUTES, ...own, ...exclude].map((name) => name.toLowerCase()));
-    this.#client = new InProcessClient((request, response, sessionId) => {
+    this.#client = new InProcessClient((request, response, called) => {
+      called.request = request;
       try {
-        adopt(request, response, sessionId);
+        adopt(request, response, called.sessionId);
       } catch (error) {
         return refusalHandler(error, request, response, () => response.destroy());
       }
@@ -129,9 +137,10 @@ export class McpTools {
     if (session.tools !== null && !session.tools.includes(name)) {
       return failure(`Tool '${name}' is not allowed for this session.`);
     }
+    const called: Called = { sessionId: session.sid };
     try {
       const reply = await this.#client.send({
-        context: session.sid,
+        context: called,
         method: 'POST',
         target: `${this.#parts.basePath}/${name}`,
         fields: [
@@ -145,6 +154,8 @@ export class McpTools {
         onBehalfOf: request,
         signal,
       });
+      // The route has not seen the session, and so has answered of none.
+      if (reply.status < 300 && hasSession(request) && !hasSession(called.request)) return sessionless(name);
       return resultOf(name, reply);
     } catch {
       return failure(`HTTP 500 from POST /${name}: the route broke off before its reply was complete`);
@@ -165,6 +176,18 @@ export class McpTools {
   #read(token: string | undefined): SessionToken | undefined {
     return token === undefined ? undefined : this.#parts.tokens.read(token);
   }
+}
+
+/** Whether an express-session has seen a request. To look does not use the session. */
+function hasSession(request: IncomingMessage | undefined): boolean {
+  return request !== undefined && 'sessionID' in request;
+}
+
+/** Of an app that is a part of the one which has the session. */
+function sessionless(name: string): McpToolResult {
+  const text = 'no session is mounted on the app that exposeToolsOverMcp() was given, ahead of the route';
+  warn(`A tool was called without its session: POST /${name}.`, new Error(text));
+  return failure(`HTTP 500 from POST /${name}: ${text}`);
 }
 
 function failure(text: string): McpToolResult {

@@ -428,6 +428,14 @@ describe('exposeToolsOverMcp()', () => {
       expect(bodies).to.deep.equal([{ only: ['drop'] }, { only: ['add'], more: 1 }, undefined]);
     });
 
+    for (const said of [undefined, 'all', [7], { add: true }]) {
+      it(`fails with its seed where the hook says ${JSON.stringify(said)}, instead of allowing everything`, async () => {
+        const workers = await start({ allowedTools: () => said as never });
+        const { status } = await new Client().post(`${workers.all[0]!.url}/seed_session`, {});
+        expect(status).to.equal(500);
+      });
+    }
+
     for (const [how, allowedTools] of [
       [
         'throws',
@@ -519,6 +527,73 @@ describe('exposeToolsOverMcp()', () => {
     );
     expect([status, json.code]).to.deep.equal([410, 'SESSION_GONE']);
     expect((await call(workers, 1, 'add', { count: 1 }, { token: other.token })).structuredContent.count).to.equal(1);
+  });
+
+  it('lets a route treat its connection as any other', async () => {
+    const workers = await start({
+      routes(app) {
+        app.post('/socket', (req, res) => {
+          req.setTimeout(60_000);
+          res.setTimeout(60_000);
+          const { socket } = req;
+          socket.setNoDelay(true).setKeepAlive(true).setTimeout(0);
+          socket.ref().unref();
+          const { remoteAddress, remoteFamily, localAddress, localPort } = socket;
+          res.json({ remoteAddress, remoteFamily, localAddress, isPort: localPort === portOf(workers.all[0]!.server) });
+        });
+        app.post('/idle', (req) => void req.socket.setTimeout(10, () => req.socket.destroy()));
+      },
+    });
+    const { token } = await seed(workers, 0);
+    const { structuredContent } = await call(workers, 0, 'socket', {}, { token });
+    const address = '127.0.0.1';
+    expect(structuredContent).to.deep.equal({
+      remoteAddress: address,
+      remoteFamily: 'IPv4',
+      localAddress: address,
+      isPort: true,
+    });
+    const broken = failed('HTTP 500 from POST /idle: the route broke off before its reply was complete');
+    expect(await call(workers, 0, 'idle', {}, { token })).to.deep.equal(broken);
+  });
+
+  it('warns of nothing where one request makes many calls', async () => {
+    const workers = await start();
+    const { token } = await seed(workers, 0);
+    const warnings: Error[] = [];
+    const note = (warning: Error): void => void warnings.push(warning);
+    process.on('warning', note);
+    const calls = Array.from({ length: 30 }, (_, id) => ({
+      jsonrpc: '2.0',
+      id,
+      method: 'tools/call',
+      params: { name: 'add', arguments: { count: 1 } },
+    }));
+    const { json } = await post(workers, 1, calls, { token });
+    expect(json).to.have.length(30);
+    await new Promise(setImmediate); // Node tells of a warning later
+    process.off('warning', note);
+    expect(warnings).to.deep.equal([]);
+    expect((await call(workers, 0, 'add', { count: 0 }, { token })).structuredContent.count).to.equal(30);
+  });
+
+  it('refuses to call a route that the session does not reach', async () => {
+    const inner = express();
+    const outer = (routing: SessionRouting): Express => {
+      const app = express();
+      app.use(routing);
+      app.use(routing.session({ resave: false, saveUninitialized: false }));
+      app.use(express.json());
+      exposeToolsOverMcp(inner, { routing });
+      inner.post('/add', (_req, res) => void res.json({ count: 1 }));
+      app.use(inner);
+      return app;
+    };
+    const workers = await startWorkers(outer, { kind: resources(), count: 1, shared: false });
+    running.push(workers);
+    const result = await call(workers, 0, 'add', {}, { token: tokens.mint('a') });
+    const text = 'no session is mounted on the app that exposeToolsOverMcp() was given, ahead of the route';
+    expect(result).to.deep.equal(failed(`HTTP 500 from POST /add: ${text}`));
   });
 
   it('leaves no claim behind when its sessions have ended', async () => {
@@ -716,6 +791,22 @@ describe('exposeToolsOverMcp()', () => {
         expect(() => exposeToolsOverMcp(express(), options as McpToolsOptions)).to.throw(TypeError, message);
       });
     }
+
+    it('on a router, and on an app that has the route for seeds already', () => {
+      expect(() => exposeToolsOverMcp(express.Router() as unknown as Express, { routing })).to.throw(
+        TypeError,
+        /must be the Express app, and no router/,
+      );
+      const app = express();
+      app.post('/Seed_session/', (_req, res) => void res.json({}));
+      expect(() => exposeToolsOverMcp(app, { routing })).to.throw(
+        TypeError,
+        /has the route POST \/seed_session already/,
+      );
+      const twice = express();
+      exposeToolsOverMcp(twice, { routing });
+      expect(() => exposeToolsOverMcp(twice, { routing })).to.throw(TypeError, /call it once/);
+    });
 
     it('and takes the JSON Schema of an object, and a union of objects', () => {
       const union = z.union([z.object({ a: z.string() }), z.object({ b: z.string() })]);
