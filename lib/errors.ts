@@ -130,6 +130,9 @@ export function silence(response: ServerResponse): void {
     removeHeader: () => undefined,
     writeHead: chained,
     flushHeaders: () => undefined,
+    writeContinue: () => undefined,
+    writeProcessing: () => undefined,
+    writeEarlyHints: () => undefined,
     write: () => true,
     end: chained,
   });

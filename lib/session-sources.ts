@@ -123,11 +123,15 @@ export function fromPath(pattern: string, parameter?: string): SessionIdSource {
     );
   }
   const routes = express.Router();
-  routes.use(pattern, (request: Request & { found?: string }, _response, done) => {
-    const value: unknown = request.params[chosen];
-    if (typeof value === 'string' && value !== '') request.found = value;
-    done('router');
-  });
+  try {
+    routes.use(pattern, (request: Request & { found?: string }, _response, done) => {
+      const value: unknown = request.params[chosen];
+      if (typeof value === 'string' && value !== '') request.found = value;
+      done('router');
+    });
+  } catch (error) {
+    throw new TypeError(`fromPath(): Express refuses the path ${pattern}`, { cause: error });
+  }
   const place = `the path parameter ${chosen}`;
   return {
     place,
