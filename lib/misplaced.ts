@@ -13,8 +13,9 @@ export function misplaced(
   kind: Pick<SessionKind, 'basePath' | 'bodyReader'>,
   namedOn: (path: string) => string | undefined,
 ): Error | undefined {
-  const { method = '', url = '', originalUrl = url, baseUrl = '' } = request;
+  const { baseUrl = '' } = request;
   if (baseUrl === '') return undefined;
+  const { method = '', url = '', originalUrl = url } = request;
   const [below, seen] = [pathBelow('', url), pathBelow(kind.basePath, originalUrl)];
   const readsBody = (path: string): boolean => kind.bodyReader(method, path, false) !== undefined;
   const isBodyMissed = readsBody(below) && !readsBody(seen);

@@ -1,6 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { debuglog } from 'node:util';
-import type { Session, Store } from 'express-session';
+import type { Store } from 'express-session';
+import {
+  sessionShownBy,
+  type AppAccessors,
+  type AppRequest,
+  type SessionOrNone,
+  type ShownSession,
+} from './app-accessors.ts';
 import { SessionRoutingError } from './errors.ts';
 import { randomSessionId, type RequestSession } from './request-session.ts';
 import { signCookie } from './session-id.ts';
@@ -14,25 +21,9 @@ export interface RequestViewParts {
   readonly secrets: readonly string[];
   /** As {@link SessionKind.cookies} has it. */
   readonly cookies: SessionKind['cookies'];
+  /** What the app's requests get. */
+  readonly accessors: AppAccessors;
 }
-
-type SessionOrNone = (Session & { cookie: SerializableCookie }) | null | undefined;
-
-/** A member of express-session's Cookie that its type declarations leave out. */
-type SerializableCookie = Session['cookie'] & { serialize(name: string, value: string): string };
-
-/** Under which a request keeps its view. */
-const viewOf = Symbol('express-session-routing view');
-
-/** A request as Express and express-session leave it. */
-export type AppRequest = IncomingMessage & {
-  [viewOf]?: RequestView;
-  session?: SessionOrNone;
-  sessionID?: string | undefined;
-  sessionStore?: Store | undefined;
-  secure?: boolean;
-  originalUrl?: string;
-};
 
 /**
  * The request as express-session sees it, in the place of the real one, and so the one thing that tells its own reads
@@ -43,7 +34,7 @@ export type AppRequest = IncomingMessage & {
  * `req.cookies` and `req.signedCookies`, which a cookie parser may have filled with another secret. And it hides a new
  * session that the handler never used, so that none is saved, sent or destroyed.
  */
-export class RequestView {
+export class RequestView implements ShownSession {
   readonly request: AppRequest;
   readonly current: RequestSession;
   readonly url: string | undefined;
@@ -61,12 +52,10 @@ export class RequestView {
   #isHeadBeingWritten = false;
   #isInMiddleware = false;
   #isIdPlain = false;
-  /** Whether it is express-session that reads the session, which is no use of it. */
-  #isLooking = false;
 
-  /** The view by which express-session has given the request a session, if it has. */
-  static of(request: AppRequest): RequestView | undefined {
-    return request[viewOf];
+  /** The view by which express-session has given a request a session, if it has: this routing's, or another's. */
+  static of(request: AppRequest, { properties }: RequestSession): ShownSession | undefined {
+    return properties instanceof RequestView ? properties : sessionShownBy(request);
   }
 
   constructor(request: AppRequest, response: ServerResponse, current: RequestSession, parts: RequestViewParts) {
@@ -103,7 +92,7 @@ export class RequestView {
 
   get sessionID(): string | undefined {
     if (this.#hides()) return undefined;
-    return this.#isIdPlain ? this.request.sessionID : this.#sessionId;
+    return this.#isIdPlain ? (Reflect.get(this.request, 'sessionID') as string | undefined) : this.#sessionId;
   }
 
   set sessionID(sessionId: string | undefined) {
@@ -132,25 +121,22 @@ export class RequestView {
     if (this.#hides()) return undefined;
     if (!this.current.isHandedOver) return this.stored;
     // Through the request, from which the app may have deleted the session, and set another.
-    this.#isLooking = true;
-    const { session } = this.request;
-    this.#isLooking = false;
-    return session;
+    return this.#parts.accessors.look(this);
   }
 
   /** Lets the app have the session that express-session has made or found. */
   handOver(): void {
     const { request, current } = this;
     if (!this.stored) return; // express-session has declined
+    const { accessors } = this.#parts;
     current.isHandedOver = true;
     current.properties = this;
-    request[viewOf] = this;
     request.sessionStore = this.sessionStore;
-    Object.defineProperty(request, 'session', appSession);
+    Object.defineProperty(request, 'session', accessors.session);
     // Accessors are dear, and of a session that lives already, the claim stays whether or not a handler reads its ID.
     this.#isIdPlain = current.livesAlready();
     if (this.#isIdPlain) request.sessionID = this.#sessionId;
-    else Object.defineProperty(request, 'sessionID', appSessionId);
+    else Object.defineProperty(request, 'sessionID', accessors.sessionID);
   }
 
   /** Calls the middleware behind express-session. */
@@ -165,7 +151,6 @@ export class RequestView {
 
   /** The session for the app, which thereby uses it. */
   readSession(): SessionOrNone {
-    if (this.#isLooking) return this.stored;
     this.#use();
     return this.standing;
   }
@@ -253,27 +238,5 @@ const shownSession: PropertyDescriptor & ThisType<RequestView> = {
   },
   set(session: SessionOrNone) {
     this.stored = session;
-  },
-};
-
-const appSession: PropertyDescriptor & ThisType<{ [viewOf]: RequestView }> = {
-  configurable: true, // express-session lets apps delete it
-  enumerable: true,
-  get() {
-    return this[viewOf].readSession();
-  },
-  set(session: SessionOrNone) {
-    this[viewOf].writeSession(session);
-  },
-};
-
-const appSessionId: PropertyDescriptor & ThisType<{ [viewOf]: RequestView }> = {
-  configurable: true,
-  enumerable: true,
-  get() {
-    return this[viewOf].readSessionId();
-  },
-  set(sessionId: string | undefined) {
-    this[viewOf].writeSessionId(sessionId);
   },
 };

@@ -1,7 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import expressSession, { type CookieOptions, type SessionOptions, type Store } from 'express-session';
+import { AppAccessors, type AppRequest } from './app-accessors.ts';
 import { SessionRoutingError } from './errors.ts';
-import { RequestView, type AppRequest, type RequestViewParts } from './request-view.ts';
+import { RequestView, type RequestViewParts } from './request-view.ts';
 import type { RequestSession } from './request-session.ts';
 import { signCookie, type SignedCookieReader } from './session-id.ts';
 
@@ -12,7 +13,7 @@ export type Middleware = (request: IncomingMessage, response: ServerResponse, ne
 export type RoutedSessionOptions = Omit<SessionOptions, 'genid' | 'name' | 'secret'>;
 
 /** What the bridge needs of the routing. */
-export interface SessionBridgeParts extends RequestViewParts {
+export interface SessionBridgeParts extends Omit<RequestViewParts, 'accessors'> {
   readonly readCookie: SignedCookieReader;
   /** The session of a request that the rule has let through. Throws where the rule has not run. */
   readonly sessionOf: (request: IncomingMessage) => RequestSession;
@@ -48,14 +49,15 @@ export function bridgeExpressSession(
     Object.assign(complete, { cookie: cookieOf });
   }
   const head: HeadParts = { ...parts, proxy: options.proxy };
+  const viewParts: RequestViewParts = { ...parts, accessors: new AppAccessors(sessionOf) };
   const inner = expressSession(complete) as unknown as Middleware;
 
   const middleware: Middleware = function routedSession(request: AppRequest, response, next) {
     let view: RequestView;
     try {
       const current = sessionOf(request);
-      if (hasSession(request)) return next();
-      view = new RequestView(request, response, current, parts);
+      if (hasSession(request, current)) return next();
+      view = new RequestView(request, response, current, viewParts);
     } catch (error) {
       return next(error);
     }
@@ -75,8 +77,8 @@ export function bridgeExpressSession(
  *
  * @throws SessionRoutingError `SESSION_COOKIE_DISPUTED` if another express-session has run ahead of this one
  */
-function hasSession(request: AppRequest): boolean {
-  const view = RequestView.of(request);
+function hasSession(request: AppRequest, current: RequestSession): boolean {
+  const view = RequestView.of(request, current);
   if (view !== undefined) return Boolean(view.standing);
   if (!request.session) return false;
   if (request.sessionStore === undefined) return true; // another library's, which express-session leaves alone too

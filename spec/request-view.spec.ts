@@ -1,12 +1,13 @@
 import { expect } from 'chai';
 import cookieParser from 'cookie-parser';
-import type { Express, Request, RequestHandler } from 'express';
+import express, { type Express, type Request, type RequestHandler } from 'express';
 import type { ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { resources, web } from '../lib/session-kinds.ts';
 import { bridge, servers, type BridgedWorkers } from './fixtures/bridge-app.ts';
+import { sessionRouting } from '../lib/index.ts';
 import { compressing, withEachHead } from './fixtures/bridge-middleware.ts';
 import { replies } from './fixtures/bridge-replies.ts';
 import type { LaterStore } from './fixtures/bridge-stores.ts';
@@ -276,5 +277,32 @@ describe('an app with routing.session()', () => {
       });
     });
     expect(await new Client().get(`${url(0)}/`)).to.deep.include({ status: 200, setCookies: [] });
+  });
+});
+
+describe('two routings in one app', () => {
+  it("leave the session to the first, and do not take the other's look at it for its use", async () => {
+    const app = express();
+    const first = sessionRouting({ secret: 'one', kind: resources(), name: 'one.sid', routing: false });
+    const second = sessionRouting({ secret: 'two', kind: web(), name: 'two.sid', routing: false });
+    const session = { resave: false, saveUninitialized: true };
+    app.use(first, second, first.session(session), second.session(session));
+    app.get('/unused', (_request, response) => response.json({}));
+    app.get('/used', (request, response) => response.json(request.session.id));
+    // A request that inherits from another, as some wrappers of requests do.
+    app.get('/inherited', (request, response) => response.json((Object.create(request) as Request).session.id));
+    const server = await first.listen(app, { port: 0, host: '127.0.0.1' });
+    try {
+      const at = `http://127.0.0.1:${portOf(server)}`;
+      expect((await new Client().get(`${at}/unused`)).setCookies).to.deep.equal([]);
+      for (const path of ['/used', '/inherited']) {
+        const reply = await new Client().get(`${at}${path}`);
+        expect(reply.setCookies).to.have.lengthOf(1);
+        const [cookie] = reply.setCookies;
+        expect(decodeURIComponent(cookie ?? '')).to.contain(`one.sid=s:${reply.json as string}.`);
+      }
+    } finally {
+      await Promise.all([first.close(), second.close()]);
+    }
   });
 });
