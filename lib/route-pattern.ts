@@ -56,6 +56,7 @@ function invalid(entry: string): never {
   throw new TypeError(`A route is '/path' (POST) or 'METHOD /path', not ${JSON.stringify(entry)}`);
 }
 
-function escaped(path: string): string {
+/** A path, taken literally in a pattern. */
+export function escaped(path: string): string {
   return path === '/' ? '' : path.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
 }

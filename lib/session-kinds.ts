@@ -3,6 +3,7 @@ import { ResourcesSessionLifetimes, WebSessionLifetimes } from './lifetimes.ts';
 import { AgentSessionLifetimes, type AgentSessionHolder } from './agent-lifetimes.ts';
 import { basePath, checked, headerField, path, routes, seconds } from './checked.ts';
 import { agentSessionPaths } from './protocol.ts';
+import { mountWarning } from './misplaced.ts';
 import { pathPattern, routePattern } from './route-pattern.ts';
 import type { BodyReader, SessionKind } from './session-kind.ts';
 import { SessionTokens } from './session-token.ts';
@@ -39,12 +40,17 @@ export const unmarked: Pick<SessionKind, 'routesNewSessions' | 'expressIdOf' | '
     'session, or with none.',
 };
 
-/** Reads a member of the JSON objects that some routes get, if it is a string that is not empty. */
-function memberReader(name: string, paths: readonly string[]): SessionKind['bodyReader'] {
+/** Reads a member of the JSON objects that some routes below `basePath` get, if it is a string that is not empty. */
+function memberReader(name: string, paths: readonly string[], basePath: string): SessionKind['bodyReader'] {
   const isRead = routePattern(paths);
+  const warnOfMount = mountWarning(paths, basePath);
   const schema = z.object({ [name]: z.string().min(1) });
   const read: BodyReader = (body) => schema.safeParse(body).data?.[name];
-  return (method, path) => (isRead(method, path) ? read : undefined);
+  return function readsMember(method, path) {
+    if (isRead(method, path)) return read;
+    warnOfMount(method, path);
+    return undefined;
+  };
 }
 
 const resourcesSchema = z.strictObject({
@@ -87,7 +93,7 @@ export function resources(options: ResourcesOptions = {}): SessionKind {
         return tokens.read(token)?.sid;
       };
     },
-    bodyReader: memberReader('resources_session_id', [seedPath, closePath]),
+    bodyReader: memberReader('resources_session_id', [seedPath, closePath], basePath),
     tokens: { header: sessionTokenHeader, mcpPath, seedPath, closePath },
     createLifetimes: (clock) => new ResourcesSessionLifetimes({ ...lifetimes, clock }),
   };
@@ -139,7 +145,7 @@ export function agent(options: AgentOptions): SessionKind {
     sessionIdOf: (id) => (id.startsWith(agentMarker) ? id.slice(agentMarker.length) : undefined),
     mismatch: 'agent_session_id does not match the session cookie',
     basePath,
-    bodyReader: memberReader('agent_session_id', Object.values(agentSessionPaths)),
+    bodyReader: memberReader('agent_session_id', Object.values(agentSessionPaths), basePath),
     createLifetimes: () => new AgentSessionLifetimes(sessions),
     agentSessions: sessions,
   };

@@ -508,6 +508,20 @@ describe('the code of the guide', function () {
       expectQuoted(detail);
     });
 
+    it('of routes below a path, without the routing', async () => {
+      const warned = once(process, 'warning') as Promise<[Error & { code?: string }]>;
+      await detailOf(
+        (app, routing) => {
+          app.use(routing, routing.session(bridge));
+          app.post('/notes/seed_session', answerId);
+        },
+        [['/notes/seed_session', seed]],
+      );
+      const [{ code, message }] = await warned;
+      expect(code).to.equal('SESSION_ROUTE_UNKNOWN');
+      expectQuoted(message);
+    });
+
     it('of a seed route of another name', async () => {
       const detail = await detailOf(
         (app, routing) => {

@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import { sign } from 'cookie-signature';
 import type express from 'express';
 import { randomUUID } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
 import { monotonicSeconds } from '../lib/seconds.ts';
 import type { RoutedSessionOptions } from '../lib/session-cookie.ts';
 import { AgentSessionLifetimes } from '../lib/agent-lifetimes.ts';
@@ -30,6 +31,7 @@ import {
 
 const isRead = ({ bodyReader }: SessionKind, method: string, path: string): boolean =>
   bodyReader(method, path, false) !== undefined;
+const newSessions = (): AgentSessions<object> => new AgentSessions({ seed: () => ({}), close: () => undefined });
 const typed = (sessionId: string): object => ({ resources_session_id: sessionId });
 
 describe('resources()', () => {
@@ -74,8 +76,6 @@ describe('resources()', () => {
 });
 
 describe('agent()', () => {
-  const newSessions = (): AgentSessions<object> => new AgentSessions({ seed: () => ({}), close: () => undefined });
-
   it('reads the session from the bodies of seeds and closes, and from no other', () => {
     const kind = agent({ sessions: newSessions() });
     expect(kind.bodyReader('POST', '/v1/agent_sessions', false)?.({ agent_session_id: 'a' })).to.equal('a');
@@ -384,6 +384,40 @@ describe('a claim', () => {
       await get(1, '/login?use', client);
       await expectEndAfter(() => get(0, '/logout', client), 0);
     });
+  });
+});
+
+describe('a route below a path that the kind was not told of', () => {
+  /** What the process is warned of while a kind is asked for the bodies of some requests. */
+  async function warningsOf(kind: SessionKind, requests: [method: string, path: string][]): Promise<string[]> {
+    const warnings: string[] = [];
+    const onWarning = ({ name, message }: Error): void => void warnings.push(`${name}: ${message}`);
+    process.on('warning', onWarning);
+    for (const [method, path] of requests) kind.bodyReader(method, path, false);
+    await setImmediate();
+    process.off('warning', onWarning);
+    return warnings;
+  }
+
+  it('is warned of once, with the basePath that it lacks', async () => {
+    const below = await warningsOf(resources({ basePath: '/v1' }), [
+      ['POST', '/api/env/Seed_Session/'],
+      ['POST', '/other/close_session'],
+    ]);
+    expect(below).to.have.lengthOf(1);
+    expect(below[0]).to.match(
+      /^SessionRoutingWarning: .* POST \/v1\/api\/env\/Seed_Session\/, .* POST \/v1\/seed_session\. .*'\/v1\/api\/env'\.$/,
+    );
+    const agents = await warningsOf(agent({ sessions: newSessions() }), [['POST', '/api/v1/agent_sessions/close']]);
+    expect(agents).to.have.lengthOf(1);
+    expect(agents[0]).to.contain("give the kind basePath: '/api'.");
+  });
+
+  it('is not seen in a route that the kind knows, nor in another', async () => {
+    const known = ['/seed_session', '/close_session/', '/ng-rollout/x/seed_session', '/ng-rollout/x/y/close_session'];
+    const others = ['/', '/tool', '/my_seed_session', '/seed_session/tool', '/seed_sessions'];
+    const requests = [...known, ...others].map((path): [string, string] => ['POST', path]);
+    expect(await warningsOf(resources(), [...requests, ['GET', '/api/seed_session']])).to.deep.equal([]);
   });
 });
 

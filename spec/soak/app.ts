@@ -1,10 +1,12 @@
 // The app of the soak, as every worker runs it: a strict counter, with its tools over MCP, streams, uploads and an
 // upgrade. Whatever answers for a session says which worker it is. Its primary asks it for what it holds.
 import express from 'express';
+import { randomInt } from 'node:crypto';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { z } from 'zod';
 import { BoundedMap } from '../../lib/bounded-map.ts';
+import { ClaimFiles } from '../../lib/claim-files.ts';
 import { ClosedResourcesSessionRecords, resources, sessionRouting } from '../../lib/index.ts';
 import { exposeToolsOverMcp } from '../../lib/mcp.ts';
 import type { WorkerSample } from './samples.ts';
@@ -22,6 +24,15 @@ BoundedMap.prototype.set = function setFew<Key, Value>(this: BoundedMap<Key, Val
 const closeRetryWindowSeconds = Number(process.env['WINDOW_SECONDS']);
 const worker = process.pid;
 const routing = sessionRouting({ secret: 'a secret for the soak', kind: resources({ closeRetryWindowSeconds }) });
+
+// To see the run fail: a worker now and then takes for its own what another claims, or nobody.
+if (process.env['SABOTAGE'] === '1') {
+  const { find } = ClaimFiles.prototype;
+  ClaimFiles.prototype.find = function findWrongly(sessionId) {
+    return randomInt(300) === 0 ? routing.workerId : find.call(this, sessionId);
+  };
+}
+
 const counts = new Map<string, number>();
 const closed = new ClosedResourcesSessionRecords<{ readonly count: number | undefined }>({ closeRetryWindowSeconds });
 const adding = z.object({ amount: z.int() });

@@ -2,8 +2,9 @@
  * Mixed traffic for a while against four workers, of which one is killed every so often. Every answer has to be right or
  * a plain refusal, no increment may be executed twice, and what the processes hold has to stay flat.
  *
- *     node --import tsx spec/soak/run.ts [--minutes 20] [--kill-seconds 30] [--json]
+ *     node --import tsx spec/soak/run.ts [--minutes 20] [--kill-seconds 30] [--json] [--sabotage]
  *
+ * With `--sabotage`, a claim is looked up wrongly once in 300 times, which the run has to notice.
  * Linux only: the descriptors are counted in /proc. Exits with 1 if anything was wrong.
  */
 import { fork, type ChildProcess } from 'node:child_process';
@@ -29,6 +30,7 @@ const { values } = parseArgs({
     minutes: { type: 'string', default: '20' },
     'kill-seconds': { type: 'string', default: '30' },
     json: { type: 'boolean', default: false },
+    sabotage: { type: 'boolean', default: false },
   },
 });
 const runSeconds = positive('--minutes', values.minutes) * 60;
@@ -70,6 +72,7 @@ const serverFile = new URL('server.ts', import.meta.url);
 const execArgv = ['--import', 'tsx', '--expose-gc'];
 const server: ChildProcess = fork(serverFile, [String(port), parent, String(workerCount), String(windowSeconds)], {
   execArgv,
+  env: { ...process.env, SABOTAGE: values.sabotage ? '1' : '' },
   detached: true, // Ctrl-C is for this process, which ends the server in order
 });
 const ended = once(server, 'exit');
