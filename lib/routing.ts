@@ -61,8 +61,10 @@ export interface SessionRouting extends Middleware {
   /** 32 hex digits that name this worker for as long as it runs. */
   readonly workerId: string;
   /**
-   * Closes the private socket, once the requests on it have ended, and the server that `listen()` made; takes the rule
-   * off the attached servers and stops the timer. The claims stay, so that siblings answer 410 for them.
+   * Closes the servers that `listen()` made, and the private socket once the requests on it have ended; takes the rule
+   * off the attached servers and stops the timer. Replies to requests that come on connections which are still open say
+   * `Connection: close`. Resolves when the requests under way have ended, and about two seconds later at most. (An
+   * upgraded connection is open until its app ends it.) The claims stay, so that siblings answer 410 for them.
    */
   close(): Promise<void>;
 }

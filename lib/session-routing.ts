@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto';
-import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { jsonBodyReader } from './bodies.ts';
 import { CookieExpiry } from './cookie-expiry.ts';
 import { AdoptedExchange, HttpExchange, pathBelow, UpgradeExchange, type Exchange } from './exchange.ts';
 import { Forwarder } from './forward.ts';
+import { OwnServers } from './own-servers.ts';
 import { completeOptions, type SessionRoutingOptions } from './options.ts';
 import { stripOwnFields, stripOwnTrailers } from './headers.ts';
 import { watchReply, watchSessionId, type OwnSessionParts } from './own-session.ts';
@@ -120,7 +121,7 @@ export function composeSessionRouting(
     const { claimsExpireSeconds } = kind;
     recordWorker(directory, workerId, claimsExpireSeconds === undefined ? {} : { claimsExpireSeconds });
   });
-  const listening: Server[] = [];
+  const ownServers = new OwnServers();
   let closing: Promise<void> | undefined;
 
   /** The session of a request for express-session, which may also run where the rule cannot. */
@@ -155,7 +156,8 @@ export function composeSessionRouting(
   /** Routes a request once the private socket listens; `fail` gets the request if it cannot. */
   function route(exchange: Exchange, proceed: () => void, fail: (error: Error) => void): void {
     if (isForwarded(exchange.request)) return router.route(exchange, proceed);
-    const { request } = exchange;
+    const { request, response } = exchange;
+    ownServers.requested(request, response);
     stripOwnFields(request);
     if (request.headers['transfer-encoding'] !== undefined) {
       request.prependOnceListener('end', () => stripOwnTrailers(request));
@@ -200,7 +202,7 @@ export function composeSessionRouting(
     isForwarded,
 
     async listen(app: RequestListener, target: ListenTarget = {}): Promise<Server> {
-      const server = createServer(app);
+      const server = ownServers.make(app);
       await attach(server);
       await new Promise<void>((resolve, reject) => {
         server.once('error', reject);
@@ -209,7 +211,7 @@ export function composeSessionRouting(
           resolve();
         });
       });
-      listening.push(server);
+      ownServers.add(server);
       return server;
     },
 
@@ -238,7 +240,7 @@ export function composeSessionRouting(
   });
 
   async function close(): Promise<void> {
-    await Promise.all(listening.map((server) => new Promise((closed) => server.close(closed))));
+    await ownServers.close();
     await servers.opened();
     await privateSocket?.close();
     servers.close();
