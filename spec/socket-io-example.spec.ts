@@ -176,7 +176,7 @@ describe('examples/socket-io on 4 workers', () => {
       const { requests, upgrades } = served;
       if (transports === upgraded) expect([upgrades.here > 0, upgrades.forwarded > 0]).to.deep.equal([true, true]);
       else if (transports[0] === 'websocket') expect(upgrades).to.deep.equal({ here: 40, forwarded: 0 });
-      if (transports[0] === 'polling') expect(requests.forwarded).to.be.above(requests.here);
+      if (transports[0] === 'polling') expect([requests.here > 0, requests.forwarded > 0]).to.deep.equal([true, true]);
     });
   }
 
