@@ -172,7 +172,7 @@ describe('examples/socket-io on 4 workers', () => {
         expect([client.sums, client.events]).to.deep.equal([sums, sums]);
         expect(client.workers.size).to.equal(1);
       }
-      expect(new Set(all.flatMap(({ workers }) => [...workers])).size).to.equal(4);
+      expect(new Set(all.flatMap(({ workers }) => [...workers])).size).to.be.above(1); // it is for Node to spread them
       const { requests, upgrades } = served;
       if (transports === upgraded) expect([upgrades.here > 0, upgrades.forwarded > 0]).to.deep.equal([true, true]);
       else if (transports[0] === 'websocket') expect(upgrades).to.deep.equal({ here: 40, forwarded: 0 });
