@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import type { ListenOptions, Socket } from 'node:net';
 
 /** How long a connection without a request is kept once its server closes: a request may be on the way. */
 const lastWaitMilliseconds = 1_000;
@@ -28,9 +28,28 @@ export class OwnServers {
     return server;
   }
 
-  /** Has a server that listens closed by {@link close}. */
-  add(server: Server): void {
+  /**
+   * Lets a server listen, until {@link close}.
+   *
+   * @throws Error where it cannot listen, or once this has been closed
+   */
+  async listen(server: Server, target: ListenOptions): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(target, () => {
+        server.off('error', reject);
+        resolve();
+      });
+    });
     this.#servers.push(server);
+    if (!this.#isClosing) return;
+    await this.close();
+    this.checkOpen();
+  }
+
+  /** @throws Error once this has been closed */
+  checkOpen(): void {
+    if (this.#isClosing) throw new Error('The session routing has been closed. Make another one.');
   }
 
   /** Learns of each request of a client, before anything answers it. */

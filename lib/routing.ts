@@ -24,12 +24,13 @@ export interface SessionRouting extends Middleware {
    * Makes an HTTP server for the app, attaches it and listens: on the private socket first, then on the public port.
    *
    * @param app a listener for requests, such as an Express app
-   * @returns the server, once it listens. Rejects if it cannot, for a port in use for instance.
+   * @returns the server, once it listens. Rejects if it cannot, for a port in use for instance, and
+   *   once the routing has been closed.
    */
   listen(app: RequestListener, target?: ListenTarget): Promise<Server>;
   /**
    * Puts the rule in front of every `request`, `checkContinue`, `checkExpectation` and `upgrade` listener of a server, whenever added.
-   * Resolves once the private socket listens; requests that come sooner wait.
+   * Resolves once the private socket listens; requests that come sooner wait. Rejects once the routing has been closed.
    */
   attach(server: RoutedServer): Promise<void>;
   /**

@@ -204,14 +204,7 @@ export function composeSessionRouting(
     async listen(app: RequestListener, target: ListenTarget = {}): Promise<Server> {
       const server = ownServers.make(app);
       await attach(server);
-      await new Promise<void>((resolve, reject) => {
-        server.once('error', reject);
-        server.listen(target, () => {
-          server.off('error', reject);
-          resolve();
-        });
-      });
-      ownServers.add(server);
+      await ownServers.listen(server, target);
       return server;
     },
 
@@ -248,7 +241,8 @@ export function composeSessionRouting(
     keeper.close();
   }
 
-  function attach(server: RoutedServer): Promise<void> {
+  async function attach(server: RoutedServer): Promise<void> {
+    ownServers.checkOpen();
     servers.wrap(server);
     return servers.serve(server);
   }

@@ -1112,6 +1112,24 @@ describe('sessionRouting()', () => {
       await routing.close();
     });
 
+    it('has the last word on a server that is about to listen, and on any later one', async () => {
+      const routing = newRouting();
+      const refused = 'The session routing has been closed. Make another one.';
+      const server = createServer();
+      const listens = routing.listen(probe(routing, 0), { port: 0, host: '127.0.0.1' });
+      const failure = listens.catch((error: Error) => error.message);
+      const handles = openHandles();
+      await routing.close();
+      expect(await failure).to.equal(refused);
+      for (const later of [() => routing.listen(probe(routing, 0)), () => routing.attach(server)]) {
+        expect(await later().catch((error: Error) => error.message)).to.equal(refused);
+      }
+      expect(server).not.to.have.own.property('emit');
+      expect(sockets()).to.deep.equal([]);
+      const servers = (names: string[]): number => names.filter((name) => name === 'TCPServerWrap').length;
+      await until(() => servers(openHandles()) === servers(handles), 'the server is closed');
+    });
+
     it('waits for a private socket that is being opened, and closes it', async () => {
       const routing = newRouting();
       const server = createServer();
