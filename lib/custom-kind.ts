@@ -29,7 +29,10 @@ export interface SessionKindOptions extends SessionRecordOptions {
   from: readonly SessionIdSource[];
   /** Names the kind, and its cookie: `<kind>.sid`. Default: `session`. */
   kind?: string;
-  /** A header field of replies by which the app names a session that it has opened. It is claimed before the head leaves. */
+  /**
+   * A header field of replies by which the app names a session that it has opened. It is claimed before the head leaves;
+   * for a reply that fails (from 400 on), only if `isOpen` says that the app has it. Default: none.
+   */
   replyHeader?: string;
   /** Routes that open a session if they succeed, as `'/start'` (POST) or `'PUT /games'`. With `fromCookie()`, they mint an ID. */
   starts?: readonly string[];

@@ -21,6 +21,8 @@ export interface SessionLifetimes {
   served(sessionId: string, request: SessionRequest, status: number | undefined): void;
   /** Whether anything of the session is left, so that its claim must stay. */
   holds(sessionId: string): boolean;
+  /** Whether the app says that it has the session; left out where it is not asked. */
+  isOpen?(sessionId: string): boolean;
   /** Opens a session, as the app asks for; left out where it cannot. */
   opened?(sessionId: string): void;
   /** Ends a session, as a terminal route asks for. */

@@ -67,6 +67,16 @@ export class NamedSessionLifetimes implements SessionLifetimes {
     return this.#isStart(request);
   }
 
+  /** Asks the app. A session that it cannot tell of is open, since its state may be there. */
+  isOpen(sessionId: string): boolean {
+    try {
+      return this.#isOpen?.(sessionId) ?? false;
+    } catch (error) {
+      warn('The function isOpen of a kind of session failed.', error);
+      return true;
+    }
+  }
+
   /** Opens a session: it is held until it ends. */
   opened(sessionId: string): void {
     this.#expiring.delete(sessionId);
@@ -76,7 +86,7 @@ export class NamedSessionLifetimes implements SessionLifetimes {
 
   served(sessionId: string, request: SessionRequest, status: number | undefined): void {
     if (this.#isOpen !== undefined) {
-      if (this.#isOpenFor(this.#isOpen, sessionId)) this.opened(sessionId);
+      if (this.isOpen(sessionId)) this.opened(sessionId);
       else this.ended(sessionId);
     } else if (status !== undefined && this.#isEnd(request, status)) {
       this.ended(sessionId);
@@ -100,7 +110,7 @@ export class NamedSessionLifetimes implements SessionLifetimes {
 
   sweep(now: number, limit?: number): string[] {
     const closed = this.#checks.take(now, checkBatch).filter((sessionId) => {
-      if (this.#isOpen === undefined || this.#isOpenFor(this.#isOpen, sessionId)) {
+      if (this.isOpen(sessionId)) {
         this.#checks.set(sessionId, now + checkSeconds);
         return false;
       }
@@ -108,16 +118,6 @@ export class NamedSessionLifetimes implements SessionLifetimes {
       return true;
     });
     return [...closed, ...this.#expiring.take(now, limit)];
-  }
-
-  /** Asks the app. A session that it cannot tell of stays open, since its state may be there. */
-  #isOpenFor(isOpen: (sessionId: string) => boolean, sessionId: string): boolean {
-    try {
-      return isOpen(sessionId);
-    } catch (error) {
-      warn('The function isOpen of a kind of session failed.', error);
-      return true;
-    }
   }
 }
 

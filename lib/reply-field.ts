@@ -3,8 +3,8 @@ import { SessionRoutingError } from './errors.ts';
 import type { RequestSession } from './request-session.ts';
 
 /**
- * Watches for a field by which a successful reply (below 400) names a session that the app has opened: the session is claimed
- * before the head that names it is written, and the request refused if that cannot be.
+ * Watches for a field by which a reply names a session that the app has opened: the session is claimed before the head
+ * that names it is written, and the request refused if that cannot be.
  *
  * @param field its name, in lower case
  */
@@ -17,11 +17,11 @@ export function watchReplyField(
   let isWatching = true;
   response.writeHead = (...args: unknown[]) => {
     const status = typeof args[0] === 'number' ? args[0] : response.statusCode;
-    if (isWatching && !response.headersSent && status < 400) {
+    if (isWatching && !response.headersSent) {
       const value = asSent(inList(args.at(-1), field) ?? response.getHeader(field));
       isWatching = status < 200; // an interim reply
       try {
-        if (value !== '') current.openInReply(value);
+        if (value !== '') current.openInReply(value, status);
       } catch (error) {
         if (!(error instanceof SessionRoutingError)) throw error;
         isWatching = false;

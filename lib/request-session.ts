@@ -158,13 +158,16 @@ export class RequestSession {
 
   /**
    * Takes a session that the reply's head, which is about to be written, says the app has opened. A reply may also name
-   * the request's own session, as some do that end it.
+   * the request's own session, as some do that end it. One that fails (from 400 on) may repeat any name: it opens a
+   * session only if the app says besides that it has it.
    *
    * @throws SessionRoutingError `SESSION_CLAIMED_ELSEWHERE` if another worker claims one of the same ID
    */
-  openInReply(sessionId: string): void {
+  openInReply(sessionId: string, status: number): void {
+    const { lifetimes } = this.#parts;
     // The app wrote this head for a session that has ended since the request came, and opens nothing.
-    if (sessionId === this.#heldId && !this.#parts.lifetimes.holds(sessionId)) return;
+    if (sessionId === this.#heldId && !lifetimes.holds(sessionId)) return;
+    if (status >= 400 && lifetimes.isOpen?.(sessionId) !== true) return;
     if (!this.#holds(checkSessionId(sessionId)) || !this.#parts.open(sessionId)) throw lostClaim();
     this.sessionId ??= sessionId;
   }

@@ -281,7 +281,7 @@ describe("a session of a kind of one's own", () => {
       }
     });
 
-    it('is not claimed where the reply fails, or is no ID', async () => {
+    it('is not claimed where the reply fails and the app is not asked, or is no ID', async () => {
       for (const status of [400, 404, 500]) await ask(1, `/open?name=failed&status=${status}`);
       expect(workers.claimantOf('failed')).to.equal(undefined);
       expect(seen(await ask(1, `/open?name=${'x'.repeat(4097)}`))).to.deep.equal([400, 'SESSION_ID_INVALID']);
@@ -376,6 +376,25 @@ describe("a session of a kind of one's own", () => {
     await ask(0, '/use', 'open');
     await until(() => workers.claims().length === 1, 'the other is gone');
     expect(released).to.deep.equal(['1 closed', '1 open']);
+    await stop();
+  });
+
+  it('is open where the app says so and a reply names it, even in one that fails', async () => {
+    await start({ isOpen: (sessionId) => sessionId.startsWith('open') });
+    const statuses = [303, 400, 404, 500];
+    for (const status of statuses) {
+      const id = `open-${status}`;
+      expect((await ask(1, `/open?name=${id}&status=${status}`)).status).to.equal(status);
+      expect(workers.claimantOf(id)).to.equal(1);
+      expect(seen(await ask(0, `/open?name=${id}&status=${status}`))).to.deep.equal([409, 'SESSION_CLAIMED_ELSEWHERE']);
+      expect(seen(await ask(0, '/use', id))).to.deep.equal([200, 1]);
+    }
+    await ask(1, '/use', 'elsewhere');
+    for (const name of ['unknown', 'elsewhere', 'x'.repeat(4097)]) {
+      expect(seen(await ask(0, `/open?name=${name}&status=404`))).to.deep.equal([404, 0]);
+    }
+    await lingered();
+    expect(workers.claims()).to.have.length(statuses.length);
     await stop();
   });
 

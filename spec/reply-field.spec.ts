@@ -13,12 +13,12 @@ import { listening, portOf, send, type RawReply } from './fixtures/routed.ts';
 
 const field = 'x-game-id';
 
-/** What is told of the replies of a listener, and whether their heads had been sent by then. */
+/** What is told of the replies of a listener, with their statuses, and whether their heads had been sent by then. */
 async function watched(listener: RequestListener, method = 'GET'): Promise<{ named: unknown[]; reply: RawReply }> {
   const named: unknown[] = [];
   const server = await listening(
     createServer((request, response) => {
-      const onNamed = (value: string): void => void named.push([value, response.headersSent]);
+      const onNamed = (value: string, status: number): void => void named.push([value, status, response.headersSent]);
       watchReplyField(response, field, { openInReply: onNamed, refuse: () => undefined });
       listener(request, response);
     }),
@@ -83,6 +83,12 @@ const naming: Record<string, (response: ServerResponse) => unknown> = {
   },
   'a value with blanks around it, as its receiver has it': (response) => response.setHeader(field, ' g\t').end(),
   'a number': (response) => response.setHeader(field, 7).end(),
+  'one that fails by writeHead()': (response) => response.writeHead(400, { [field]: 'g' }).end(),
+  'one that fails by writeHead() against statusCode': (response) => response.setHeader(field, 'g').writeHead(500).end(),
+  'one that fails by statusCode': (response) => {
+    response.statusCode = 404;
+    response.setHeader(field, 'g').end();
+  },
 };
 
 const unnamed: Record<string, (response: ServerResponse) => unknown> = {
@@ -94,12 +100,6 @@ const unnamed: Record<string, (response: ServerResponse) => unknown> = {
     response.setHeader(field, 'g').removeHeader(field);
     response.end();
   },
-  'that fails by writeHead()': (response) => response.writeHead(400, { [field]: 'g' }).end(),
-  'that fails by writeHead() against statusCode': (response) => response.setHeader(field, 'g').writeHead(500).end(),
-  'that fails by statusCode': (response) => {
-    response.statusCode = 404;
-    response.setHeader(field, 'g').end();
-  },
 };
 
 describe('watchReplyField()', () => {
@@ -107,9 +107,9 @@ describe('watchReplyField()', () => {
     it(`tells of ${what}, once, ahead of the head`, async () => {
       const { named, reply } = await watched((_request, response) => void answer(response));
       const value = what === 'a number' ? '7' : 'g';
-      expect(named).to.deep.equal([[value, false]]);
+      expect(named).to.deep.equal([[value, reply.status, false]]);
       expect(valueIn(reply)?.trim()).to.equal(value);
-      expect(reply.status).to.be.lessThan(400);
+      expect(reply.status >= 400).to.equal(what.includes('fails'));
     });
   }
 
@@ -121,12 +121,12 @@ describe('watchReplyField()', () => {
 
   it('tells of several fields what their receiver makes of them', async () => {
     const { named } = await watched((_request, response) => void response.setHeader(field, ['a', 'b']).end());
-    expect(named).to.deep.equal([['a, b', false]]);
+    expect(named).to.deep.equal([['a, b', 200, false]]);
   });
 
   it('tells of the reply to HEAD', async () => {
     const { named } = await watched((_request, response) => void response.setHeader(field, 'g').end('body'), 'HEAD');
-    expect(named).to.deep.equal([['g', false]]);
+    expect(named).to.deep.equal([['g', 200, false]]);
   });
 
   it('tells of the final head behind informational ones, and not of those', async () => {
@@ -155,7 +155,7 @@ describe('watchReplyField()', () => {
       expect(() => response.writeHead(200, { [field]: 'other' })).to.throw('Cannot write headers');
       response.end('b');
     });
-    expect([named, reply.text]).to.deep.equal([[['g', false]], 'ab']);
+    expect([named, reply.text]).to.deep.equal([[['g', 200, false]], 'ab']);
   });
 });
 
