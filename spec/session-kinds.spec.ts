@@ -1,18 +1,14 @@
 import { expect } from 'chai';
 import { sign } from 'cookie-signature';
-import type express from 'express';
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import { monotonicSeconds } from '../lib/seconds.ts';
-import type { RoutedSessionOptions } from '../lib/session-cookie.ts';
 import { AgentSessionLifetimes } from '../lib/agent-lifetimes.ts';
 import { AgentSessions } from '../lib/agent-sessions.ts';
 import type { SessionKind } from '../lib/session-kind.ts';
 import { agent, resources, web, type AgentOptions, type ResourcesOptions } from '../lib/session-kinds.ts';
 import { SessionTokens } from '../lib/session-token.ts';
-import type { RoutingInternals, SessionRouting } from '../lib/session-routing.ts';
 import {
-  appWith,
   Client,
   cookieOf,
   Gate,
@@ -598,135 +594,4 @@ describe('the session token of a resources server', () => {
     for (const path of ['/api/mcp', '/api/rpcx']) expectServed(await ask(1, `${path}?use`, both), 0, byCookie);
     await workers.close();
   });
-});
-
-describe('three workers', () => {
-  /** Numbers from 0 up to a bound, the same ones for the same start. */
-  function randomFrom(start: number): (bound: number) => number {
-    let state = start;
-    return (bound) => {
-      state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-      return Math.floor((state / 2 ** 32) * bound);
-    };
-  }
-
-  /** Handlers that do with their sessions what handlers do, and count what they have seen of each. */
-  function newApp(session: RoutedSessionOptions): (routing: SessionRouting) => express.Express {
-    return (routing) => {
-      const seen = new Map<string, number>();
-      return appWith(
-        routing,
-        (app) => {
-          const tell = (request: express.Request, response: express.Response): void => {
-            const { sessionID, session } = request;
-            seen.set(sessionID, (seen.get(sessionID) ?? 0) + 1);
-            response.json({ sessionID, session, seen: seen.get(sessionID) });
-          };
-          app.set('env', 'test');
-          app.all(/seed_session|close_session|health/i, ({ query, body }, response) => {
-            response.status(Number(query['status'] ?? 200)).json(body);
-          });
-          app.all('/save', (request, response) => {
-            const kept = request.session as { value?: number };
-            kept.value = (kept.value ?? 0) + 1;
-            tell(request, response);
-          });
-          app.all('/regenerate', (request, response) => {
-            request.session.regenerate(() => tell(request, response));
-          });
-          app.all('/reload', (request, response) => {
-            request.session.reload((error) => (error ? response.sendStatus(404) : tell(request, response)));
-          });
-          app.all('/destroy', (request, response) => {
-            request.session.destroy(() => response.json(request.sessionID));
-          });
-          app.all('/null', (request, response) => {
-            Object.assign(request, { session: null });
-            response.json('none');
-          });
-          app.all('/fail', (request, _response, next) => {
-            Object.assign(request.session, { value: 'failed' });
-            next(new Error('failed'));
-          });
-          app.all('/late', (request, response) => {
-            response.write('begun, ');
-            response.end(String(seen.get(request.sessionID)));
-          });
-          app.all('/redirect', (request, response) => {
-            Object.assign(request.session, { value: 0 });
-            response.append('Set-Cookie', 'other=1').redirect('/save');
-          });
-          app.use(tell);
-        },
-        session,
-      );
-    };
-  }
-
-  const paths = (
-    '/seed_session /Seed_Session/ /seed_session?status=500 /seed_session?status=409 /close_session ' +
-    '/ng-rollout/x/seed_session /health /start /verify /save /tell /regenerate /destroy /null /reload /fail /late /redirect'
-  ).split(' ');
-
-  /** A reply without the fields that belong to its connection and its time. */
-  function comparable({ status, text, rawHeaders }: RawReply): object {
-    const own = /^(date|connection|transfer-encoding)$/i;
-    const fields = rawHeaders.flatMap((name, at) => {
-      return at % 2 === 0 && !own.test(name) ? [`${name}: ${rawHeaders[at + 1]}`] : [];
-    });
-    return { status, text, fields };
-  }
-
-  const kinds: Record<string, [SessionKind, RoutedSessionOptions]> = {
-    'a resources server': [resources({ starts: ['/start'] }), {}],
-    'a resources server that saves every session': [resources(), { saveUninitialized: true, rolling: true }],
-    'a resources server that unsets sessions': [resources(), { resave: true, unset: 'destroy' }],
-    'a web app': [web(), {}],
-    'a web app that saves every session': [web(), { saveUninitialized: true, rolling: true }],
-    'a web app that unsets sessions': [web(), { resave: true, unset: 'destroy' }],
-  };
-  for (const [what, [kind, session]] of Object.entries(kinds)) {
-    it(`answer 300 requests of any kind as one does, for ${what}`, async () => {
-      const options = (): { kind: SessionKind; internals: RoutingInternals } => {
-        let minted = 0;
-        return { kind, internals: { mint: () => `minted-${++minted}` } };
-      };
-      const one = await startWorkers(newApp(session), { ...options(), count: 1, shared: false });
-      const three = await startWorkers(newApp(session), { ...options(), count: 3 });
-      const below = randomFrom(7);
-      const any = <T>(list: readonly T[]): T => list[below(list.length)] as T;
-      const name = kind.cookieName;
-      const jars = ['', '', ''];
-      try {
-        for (let step = 0; step < 300; step++) {
-          const jar = below(jars.length);
-          const own = jars[jar] ?? '';
-          const strange = ['', `${name}=s%3Aa.b`, `other=1; ${own}`, cookieOf('a', name, 'another secret')];
-          const cookie = any([own, own, own, cookieOf(any(['a', 'b', 'minted-1']), name), any(strange)]);
-          const target = any(paths);
-          const method = /session|start|verify/i.test(target) ? 'POST' : any(['GET', 'HEAD', 'POST']);
-          const sessionId = any(['a', 'b', 'c', 7, undefined, /s%3A([^.]*)\./.exec(own)?.[1]]);
-          const body = {
-            fields: ['Content-Type', 'application/json'],
-            body: JSON.stringify({ resources_session_id: sessionId }),
-          };
-          const { fields, ...more } = method === 'POST' ? body : { fields: [] };
-          const request = {
-            method,
-            target,
-            fields: [...fields, ...(cookie === '' ? [] : ['Cookie', cookie])],
-            ...more,
-          };
-          const expected = await send({ to: portOf((one.all[0] as Worker).server), ...request });
-          const reply = await send({ to: portOf((any(three.all) as Worker).server), ...request });
-          expect(comparable(reply), `request ${step}: ${method} ${target}`).to.deep.equal(comparable(expected));
-          const sent = expected.setCookies.find((field) => field.startsWith(`${name}=`));
-          if (sent !== undefined) jars[jar] = sent.split(';', 1)[0] ?? '';
-        }
-      } finally {
-        await one.close();
-        await three.close();
-      }
-    });
-  }
 });
